@@ -1,0 +1,26 @@
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+BIN = $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/installed  ## the main job on a shipped model: rule, certificate, figure
+	$(BIN)/python -m analyses.unroll_model eagle-d10 --figure out/eagle-d10.png
+
+test: $(VENV)/installed  ## the whole suite
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+
+bench: $(VENV)/installed  ## ratios of timings; never part of the suite
+	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-columns=median,rounds
+
+$(VENV)/installed: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) out

@@ -1,0 +1,121 @@
+"""Attention kernels: similarity x row normalisation x scale, with masks that never make a NaN.
+
+A kernel turns queries and keys into scores (what TransformerLens calls `attn_scores`) and scores into the pattern that
+weighs the values. Two kinds of similarity:
+
+- feature maps φ: score = scale · φ(q)·φ(k), pattern = score. The sum over keys needs O(n) operations.
+- score functions: score = scale · s(q, k), pattern = exp(score).
+
+Row normalisation "sum" divides a row by its sum over the visible keys; softmax is "exp" with "sum".
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+FeatureMap = Callable[[Tensor], Tensor]
+
+FEATURE_MAPS: dict[str, FeatureMap] = {
+    "linear": lambda u: u,
+    "relu": torch.relu,
+    "elu1": lambda u: torch.nn.functional.elu(u) + 1,
+}
+SCORE_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "exp": lambda q, k: q @ k.mT,
+    "gaussian": lambda q, k: -_squared_distances(q, k) / 2,
+    "laplace": lambda q, k: -_squared_distances(q, k).clamp(min=1e-30).sqrt(),
+}
+LEARNED = "learned"
+NORMALISATIONS = ("none", "sum")
+SCALES = {"none": "1", "sqrt_d_head": "1/√d_head", "n": "1/n"}
+
+
+def _squared_distances(q: Tensor, k: Tensor) -> Tensor:
+    gap = q.square().sum(-1, keepdim=True) - 2 * q @ k.mT + k.square().sum(-1, keepdim=True).mT
+    return gap.clamp(min=0)
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """Which similarity, which row normalisation, which scale.
+
+    Args:
+        similarity: a feature map ("linear", "relu", "elu1", or "learned", whose φ the model owns) or a score function
+            ("exp": q·k, "gaussian": -‖q-k‖²/2, "laplace": -‖q-k‖, all exponentiated).
+        normalisation: "none" or "sum" (a row is divided by its sum over the keys it sees).
+        scale: "none", "sqrt_d_head" (1/√d_head) or "n" (1/number of context rows), multiplied into the scores.
+    """
+
+    similarity: str = "linear"
+    normalisation: str = "none"
+    scale: str = "none"
+
+    def __post_init__(self) -> None:
+        known = {
+            "similarity": (*FEATURE_MAPS, LEARNED, *SCORE_FUNCTIONS),
+            "normalisation": NORMALISATIONS,
+            "scale": tuple(SCALES),
+        }
+        for name, values in known.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"unknown kernel {name} {getattr(self, name)!r}; known: {', '.join(values)}")
+
+    @property
+    def is_feature_map(self) -> bool:
+        return self.similarity not in SCORE_FUNCTIONS
+
+    @property
+    def is_linear(self) -> bool:
+        """Is one layer a cubic map of the tokens: φ the identity and no normalisation."""
+        return self.similarity == "linear" and self.normalisation == "none"
+
+    def __str__(self) -> str:
+        name = "softmax" if (self.similarity, self.normalisation) == ("exp", "sum") else self.similarity
+        name += ", rows normalised" if self.normalisation == "sum" and name != "softmax" else ""
+        return f"{name}, scores × {SCALES[self.scale]}" if self.scale != "none" else name
+
+    def to_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+    def scale_factor(self, d_head: int, n_context: int) -> float:
+        return {"none": 1.0, "sqrt_d_head": d_head**-0.5, "n": 1 / n_context}[self.scale]
+
+    def feature_map(self, learned: FeatureMap | None = None) -> FeatureMap:
+        """φ of this kernel; `learned` is the model's own, for similarity "learned"."""
+        if self.similarity == LEARNED:
+            if learned is None:
+                raise ValueError("the kernel's feature map is learned; pass it as `learned`")
+            return learned
+        return FEATURE_MAPS[self.similarity]
+
+    def scores(
+        self,
+        q: Float[Tensor, "*batch query d_head"],
+        k: Float[Tensor, "*batch key d_head"],
+        n_context: int,
+        learned: FeatureMap | None = None,
+    ) -> Float[Tensor, "*batch query key"]:
+        """Scores before masking, exponential and normalisation."""
+        scale = self.scale_factor(q.shape[-1], n_context)
+        if self.is_feature_map:
+            phi = self.feature_map(learned)
+            return scale * phi(q) @ phi(k).mT
+        return scale * SCORE_FUNCTIONS[self.similarity](q, k)
+
+    def pattern(
+        self, scores: Float[Tensor, "*batch query key"], allowed: Bool[Tensor, "*#batch query key"]
+    ) -> Float[Tensor, "*batch query key"]:
+        """The weights of the values: 0 where not allowed, and a row that sees nothing is a row of zeros."""
+        weights = torch.where(allowed, scores, 0)
+        if not self.is_feature_map:
+            if self.normalisation == "sum":
+                lowest = torch.finfo(scores.dtype).min
+                weights = weights - torch.where(allowed, scores, lowest).amax(-1, keepdim=True).clamp(min=lowest / 2)
+            weights = torch.where(allowed, torch.where(allowed, weights, 0).exp(), 0)
+        if self.normalisation == "sum":
+            total = weights.sum(-1, keepdim=True)
+            weights = weights / torch.where(allowed.any(-1, keepdim=True), total, 1)
+        return weights
