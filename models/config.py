@@ -1,0 +1,117 @@
+"""TransformerConfig: the shape of a model, complete enough to build it again."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from interp.kernels import LEARNED, AttentionKernel
+
+_CHOICES = {
+    "act_fn": ("relu", "gelu"),
+    "normalization_type": (None, "LN"),
+    "positional_embedding_type": (None, "standard"),
+}
+_NEEDED_BY = {
+    "d_mlp": ("attn_only=False", lambda cfg: not cfg.attn_only),
+    "n_ctx": ("positional_embedding_type='standard'", lambda cfg: cfg.positional_embedding_type is not None),
+    "d_feature": (f"the kernel {LEARNED!r}", lambda cfg: cfg.kernel.similarity == LEARNED),
+}
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The architecture of a `HookedTransformer`, with TransformerLens's names where it has them.
+
+    Args:
+        n_layers, n_heads, d_model, d_head: as in TransformerLens.
+        kernel: the attention kernel of every head.
+        attn_only: no MLP; otherwise `d_mlp` hidden units with activation `act_fn` ("relu" or "gelu") and biases.
+        normalization_type: None, or "LN" for layer norm before attention, MLP and a read-out `W_U`.
+        use_biases: biases b_Q, b_K, b_V, b_O in the attention.
+        positional_embedding_type: None, or "standard" for `n_ctx` learned positions.
+        d_in: width of the tokens, read in by `W_E`, `b_E`; None if the tokens are the residual stream itself.
+        d_out: width of the output, read out by `W_U`, `b_U`; None if the output is read through the layout.
+        d_feature: width of the learned feature map of the kernel "learned".
+        eps: added to the variance in layer norm.
+        init_std: standard deviation of the initial weights; None for 0.8/√d_model.
+        seed: of the initial weights.
+    """
+
+    n_layers: int
+    n_heads: int
+    d_model: int
+    d_head: int
+    kernel: AttentionKernel = field(default_factory=AttentionKernel)
+    attn_only: bool = True
+    d_mlp: int | None = None
+    act_fn: str = "relu"
+    normalization_type: str | None = None
+    use_biases: bool = False
+    positional_embedding_type: str | None = None
+    n_ctx: int | None = None
+    d_in: int | None = None
+    d_out: int | None = None
+    d_feature: int | None = None
+    eps: float = 1e-5
+    init_std: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                listed = ", ".join(map(repr, known))
+                raise ValueError(f"TransformerConfig: unknown {name} {getattr(self, name)!r}; known: {listed}")
+        for name, (reason, needed) in _NEEDED_BY.items():
+            given = getattr(self, name) is not None
+            if needed(self) and not given:
+                raise ValueError(f"TransformerConfig: {reason} needs {name}, which is not given")
+            if given and not needed(self):
+                raise ValueError(f"TransformerConfig: {name}={getattr(self, name)} has no effect without {reason}")
+
+    def _check_sizes(self) -> None:
+        required = ("n_layers", "n_heads", "d_model", "d_head")
+        for name in (*required, "d_mlp", "n_ctx", "d_in", "d_out", "d_feature"):
+            size = getattr(self, name)
+            if size is None and name not in required:
+                continue
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise ValueError(f"TransformerConfig: {name} must be a whole number of at least 1, got {size!r}")
+
+    @property
+    def token_width(self) -> int:
+        """The number of columns of the tokens."""
+        return self.d_model if self.d_in is None else self.d_in
+
+    @property
+    def layout_width(self) -> int:
+        """The number of columns the layout describes.
+
+        The residual stream's, if tokens or output are read straight from it; otherwise (read-in and read-out both
+        learned) the tokens'.
+        """
+        return self.d_model if self.d_in is None or self.d_out is None else self.d_in
+
+    @property
+    def device(self) -> None:
+        """No device: a model lives where it was moved (TransformerLens 3.9 asks for it to make empty tensors)."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TransformerConfig":
+        """The inverse of `to_dict`."""
+        known = {f.name for f in fields(cls)}
+        required = {"n_layers", "n_heads", "d_model", "d_head"}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(f"TransformerConfig: unknown setting {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        if missing := sorted(required - set(values)):
+            raise ValueError(f"TransformerConfig: the setting {missing[0]!r} is missing")
+        kernel = values.get("kernel", {})
+        try:
+            return cls(**{**values, "kernel": AttentionKernel(**kernel)})
+        except TypeError as error:
+            raise ValueError(f"TransformerConfig: {kernel!r} does not describe an attention kernel") from error

@@ -1,0 +1,83 @@
+"""Attention with a feature map in O(n): the sums Σ_k φ(k) vᵀ instead of the pattern.
+
+Row i's output is φ(q_i) S_i with S_i = Σ_{k visible from i} φ(k_k) v_kᵀ. Under every rule of `interp.layout.RULES` S_i
+is a sum over a few blocks of rows, or a running sum. All functions take and return [*batch, token, width], and the
+first `n_context` tokens are the context.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from interp.layout import Visibility
+
+CHUNK = 64
+"""Rows a chunk of a running sum: inside a chunk the pattern is formed, between chunks sums are carried."""
+
+Rows = Float[Tensor, "*batch token width"]
+
+
+def attend(q: Rows, k: Rows, v: Rows, visibility: Visibility, n_context: int, machines: int) -> Rows:
+    """Σ_k (q_i·k_k) v_k over the keys that row i sees; q and k are features already."""
+    context, query = visibility.context, visibility.query
+    n_tokens = q.shape[-2]
+    if context == query:
+        return _attend_rows(context, q, k, v, slice(0, n_tokens), n_context, machines)
+    parts = ((context, slice(0, n_context)), (query, slice(n_context, n_tokens)))
+    return torch.cat([_attend_rows(rule, q, k, v, rows, n_context, machines) for rule, rows in parts], dim=-2)
+
+
+def attend_normalised(q: Rows, k: Rows, v: Rows, visibility: Visibility, n_context: int, machines: int) -> Rows:
+    """The same, each row divided by its sum Σ_k q_i·k_k; a row whose sum is 0 is left as it is."""
+    ones = v.new_ones(*v.shape[:-1], 1)
+    sums = attend(q, k, torch.cat([v, ones], dim=-1), visibility, n_context, machines)
+    total = sums[..., -1:]
+    return sums[..., :-1] / torch.where(total == 0, 1, total)
+
+
+def _attend_rows(rule: str, q: Rows, k: Rows, v: Rows, rows: slice, n_context: int, machines: int) -> Rows:
+    """The outputs of consecutive rows under one rule."""
+    q_rows, k_rows, v_rows = (_at(u, rows) for u in (q, k, v))
+    k_context, v_context = _at(k, slice(n_context)), _at(v, slice(n_context))
+    match rule:
+        case "none":
+            return v.new_zeros(v_rows.shape)
+        case "context":
+            return q_rows @ (k_context.mT @ v_context)
+        case "all":
+            return q_rows @ (k.mT @ v)
+        case "machine":
+            return _per_machine(q_rows, k_context, v_context, machines)
+        case "context_and_self":
+            return q_rows @ (k_context.mT @ v_context) + _own(q_rows, k_rows, v_rows, n_context - rows.start)
+        case "causal":
+            before = slice(0, rows.start)
+            return q_rows @ (_at(k, before).mT @ _at(v, before)) + running(q_rows, k_rows, v_rows)
+    raise ValueError(f"no O(n) form for the visibility rule {rule!r}")
+
+
+def _at(rows: Rows, which: slice) -> Tensor:
+    return rows[..., which, :]
+
+
+def _per_machine(q: Rows, k: Rows, v: Rows, machines: int) -> Rows:
+    q, k, v = (u.unflatten(-2, (machines, -1)) for u in (q, k, v))
+    return (q @ (k.mT @ v)).flatten(-3, -2)
+
+
+def _own(q: Rows, k: Rows, v: Rows, n_context: int) -> Rows:
+    """A row's own term, for the query rows only: a context row is among the context already."""
+    own = (q * k).sum(-1, keepdim=True) * v
+    return torch.cat([torch.zeros_like(own[..., :n_context, :]), own[..., n_context:, :]], dim=-2)
+
+
+def running(q: Rows, k: Rows, v: Rows) -> Rows:
+    """Σ_{k ≤ i} (q_i·k_k) v_k, in chunks: O(n · CHUNK) operations, O(n) memory."""
+    n_tokens = q.shape[-2]
+    padding = -n_tokens % CHUNK
+    q, k, v = (functional.pad(u, (0, 0, 0, padding)).unflatten(-2, (-1, CHUNK)) for u in (q, k, v))
+    sums = k.mT @ v
+    before = functional.pad(sums[..., :-1, :, :], (0, 0, 0, 0, 1, 0)).cumsum(-3)
+    out = q @ before + (q @ k.mT).tril() @ v
+    return out.flatten(-3, -2)[..., :n_tokens, :]
