@@ -155,7 +155,9 @@ class BlockLayout:
 
     def _allowed_by(self, visibility: Visibility, n_tokens: int) -> Bool[Tensor, "token token"]:
         n = self.n_context(n_tokens)
-        return torch.cat([self.rule_mask(visibility.context, n_tokens)[:n], self.rule_mask(visibility.query, n_tokens)[n:]])
+        return torch.cat(
+            [self.rule_mask(visibility.context, n_tokens)[:n], self.rule_mask(visibility.query, n_tokens)[n:]]
+        )
 
     def rule_mask(self, rule: str, n_tokens: int) -> Bool[Tensor, "token token"]:
         """mask[i, k]: does row i see row k under one rule of `RULES`."""
@@ -176,7 +178,10 @@ class BlockLayout:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a basis of unit vectors is written as their indices."""
         many = not isinstance(self.visibility, Visibility)
-        rules = [{role: rule.of(role) for role in ROLES} for rule in self.head_visibility(len(self.visibility) if many else 1)]
+        rules = [
+            {role: rule.of(role) for role in ROLES}
+            for rule in self.head_visibility(len(self.visibility) if many else 1)
+        ]
         return {
             "columns": {name: _basis_to_list(basis) for name, basis in self.columns.items()},
             "n_query": self.n_query,
@@ -189,7 +194,9 @@ class BlockLayout:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "BlockLayout":
         """The inverse of `to_dict`."""
-        d_model = sum(len(basis) if isinstance(basis[0], int) else len(basis[0]) for basis in values["columns"].values())
+        d_model = sum(
+            len(basis) if isinstance(basis[0], int) else len(basis[0]) for basis in values["columns"].values()
+        )
         rules = values["visibility"]
         visibility = Visibility(**rules) if isinstance(rules, Mapping) else tuple(Visibility(**rule) for rule in rules)
         columns = {name: _basis_from_list(basis, d_model) for name, basis in values["columns"].items()}

@@ -1,0 +1,55 @@
+"""Relative errors of predictions, and summaries that survive heavy tails."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+CENTRAL = 0.99
+
+
+def relative_errors(measured: Float[Tensor, "prompt *shape"], reference: Float[Tensor, "prompt *shape"]) -> Tensor:
+    """‖measured − reference‖ / ‖reference‖ of each prompt [prompt]; inf where a value is not finite."""
+    gap = (measured - reference).flatten(1).norm(dim=1)
+    size = reference.flatten(1).norm(dim=1)
+    errors = torch.where(gap == 0, 0, gap / size)
+    return torch.nan_to_num(errors, nan=torch.inf)
+
+
+def central(values: Float[Tensor, "prompt"]) -> Float[Tensor, "kept"]:
+    """The smallest 99 % of the values."""
+    return values.sort().values[: max(1, round(CENTRAL * len(values)))]
+
+
+def central_rms(values: Float[Tensor, "prompt"]) -> float:
+    """Root mean square over the smallest 99 %."""
+    return central(values).square().mean().sqrt().item()
+
+
+@dataclass(frozen=True)
+class ErrorSummary:
+    """Relative errors over prompts: max and rms of all, rms of the central 99 %, median and 99 % quantile."""
+
+    max_relative_error: float
+    rms_relative_error: float
+    central_rms_relative_error: float
+    median_relative_error: float
+    q99_relative_error: float
+    prompts: int
+
+    @classmethod
+    def of(cls, errors: Float[Tensor, "prompt"]) -> "ErrorSummary":
+        ordered = errors.sort().values
+        return cls(
+            ordered[-1].item(),
+            ordered.square().mean().sqrt().item(),
+            central_rms(errors),
+            ordered[len(ordered) // 2].item(),
+            central(errors)[-1].item(),
+            len(errors),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

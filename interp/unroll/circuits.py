@@ -1,0 +1,173 @@
+"""From a model's heads to the matrices of its layers, in block coordinates (MATH: one layer is a cubic map).
+
+Row i of the prompt, in block coordinates u, moves by
+
+    Δu_i = Σ_h u_i Q_h S_i V_h,    S_i = Σ_{k visible from i} u_kᵀ u_k
+
+so with T[a,b,c,j] = Σ_h Q_h[a,b] V_h[c,j] only the part of T that is symmetric in (b, c) acts. Heads that act on the same
+rows under the same visibility form one `Group`; its symmetrised tensor is the complete invariant, and the heads kept
+here are the canonical ones (singular vectors of Σ_h vec(Q_h) vec(V_h)ᵀ), whatever heads the model happens to have.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.layout import ROLES, BlockLayout
+
+NEGLIGIBLE = 1e-13  # relative size below which a canonical head is rounding, not weight
+
+
+@dataclass(frozen=True)
+class Group:
+    """The heads that act on rows of `roles`, which see the rows named by `rule`.
+
+    Q and V are [head, D, D] in block coordinates (scale included, except a symbolic 1/n).
+    """
+
+    roles: tuple[str, ...]
+    rule: str
+    Q: Float[Tensor, "head D D"]
+    V: Float[Tensor, "head D D"]
+
+    def tensor(self) -> Float[Tensor, "D D D D"]:
+        """T[a, b, c, j], symmetrised in (b, c). Memory D⁴: for tests and small models."""
+        full = torch.einsum("hab,hcj->abcj", self.Q, self.V)
+        return (full + full.transpose(1, 2)) / 2
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """One layer: its groups, and the column blocks in which its update can reach the output, by role of the row."""
+
+    groups: tuple[Group, ...]
+    live: dict[str, tuple[str, ...]]
+
+
+def extract_circuits(model: Any, layout: BlockLayout) -> list[Circuit]:
+    """The layers of an attention-only model with linear kernels, in float64.
+
+    Raises ValueError for a model that is no composition of cubic maps, naming the reason and the alternative.
+    """
+    check_unrollable(model)
+    cfg = model.cfg
+    if layout.d_model != cfg.d_model:
+        raise ValueError(
+            f"the layout covers {layout.d_model} columns {layout.widths}, the model's residual stream has {cfg.d_model}"
+        )
+    grouped = [_groups(block.attn, cfg, layout) for block in model.blocks]
+    return [Circuit(groups, live) for groups, live in zip(grouped, _liveness(grouped, layout), strict=True)]
+
+
+def check_unrollable(model: Any) -> None:
+    """Refuse what a cubic map cannot express, in one sentence; NaN and inf weights by the name of their tensor."""
+    cfg = model.cfg
+    kernel = getattr(cfg, "kernel", None)
+    reasons = [
+        (kernel is None or not kernel.is_linear, f"its attention kernel is {kernel or 'softmax'}"),
+        (
+            getattr(cfg, "normalization_type", None) is not None,
+            f"it has {getattr(cfg, 'normalization_type', '')} layers",
+        ),
+        (not getattr(cfg, "attn_only", False), "it has MLPs"),
+        (getattr(cfg, "positional_embedding_type", None) is not None, "it adds position embeddings"),
+        (getattr(cfg, "d_in", None) is not None or getattr(cfg, "d_out", None) is not None, "it has a learned read-in"),
+    ]
+    for fails, reason in reasons:
+        if fails:
+            raise ValueError(
+                f"unroll: the model cannot be unrolled exactly because {reason}; exact unrolling takes attention-only "
+                "models with linear kernels, and activations of any model can be read with interp.hooks.capture"
+            )
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise ValueError(f"unroll: the weight {name} holds NaN or inf; reload or retrain the model")
+        if name.rpartition(".")[2].startswith("b_") and weight.abs().max() > 0:
+            raise ValueError(
+                f"unroll: the bias {name} is not zero, so layers are not cubic; unroll a model without biases"
+            )
+
+
+def _groups(attn: Any, cfg: Any, layout: BlockLayout) -> tuple[Group, ...]:
+    """The layer's heads in block coordinates, collected by rule and roles, each group in canonical form."""
+    W_Q, W_K, W_V, W_O = (getattr(attn, name).detach().double().cpu() for name in ("W_Q", "W_K", "W_V", "W_O"))
+    scale = cfg.d_head**-0.5 if cfg.kernel.scale == "sqrt_d_head" else 1.0
+    basis, dual = layout.basis.double().cpu(), layout.dual.cpu()
+    Q = scale * basis.T @ W_Q @ W_K.mT @ basis
+    V = basis.T @ W_V @ W_O @ dual
+    rules = layout.head_visibility(cfg.n_heads)
+    heads: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for role in ROLES:
+        for rule in dict.fromkeys(visibility.of(role) for visibility in rules):
+            members = tuple(h for h, visibility in enumerate(rules) if visibility.of(role) == rule)
+            if rule != "none":
+                heads.setdefault((rule, members), []).append(role)
+    return tuple(
+        canonical(Group(tuple(roles), rule, Q[list(members)], V[list(members)]))
+        for (rule, members), roles in heads.items()
+    )
+
+
+def canonical(group: Group) -> Group:
+    """The same Σ_h Q_h ⊗ V_h with the fewest heads: unique up to degenerate singular values.
+
+    A head's Q is scaled to weighted mean singular value 1 (c · projection becomes a projection) and positive trace.
+    """
+    heads, size = group.Q.shape[0], group.Q.shape[-1]
+    left, right = (matrix.reshape(heads, -1).T for matrix in (group.Q, group.V))
+    (q_left, r_left), (q_right, r_right) = torch.linalg.qr(left), torch.linalg.qr(right)
+    U, sigma, Wh = torch.linalg.svd(r_left @ r_right.T)
+    keep = sigma > NEGLIGIBLE * sigma[0].clamp(min=torch.finfo(sigma.dtype).tiny)
+    Q = (q_left @ U[:, keep]).T.reshape(-1, size, size)
+    V = ((q_right @ Wh.T[:, keep]) * sigma[keep]).T.reshape(-1, size, size)
+    unit = _weighted_mean_singular_value(Q) * _orientation(Q)
+    return replace(group, Q=Q / unit[:, None, None], V=V * unit[:, None, None])
+
+
+def _weighted_mean_singular_value(matrix: Float[Tensor, "head D D"]) -> Float[Tensor, "head"]:
+    sigma = torch.linalg.svdvals(matrix)
+    return sigma.square().sum(-1) / sigma.sum(-1)
+
+
+def _orientation(matrix: Float[Tensor, "head D D"]) -> Float[Tensor, "head"]:
+    """The sign of the trace, or of the largest entry where the trace is small."""
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    flat = matrix.flatten(1)
+    largest = flat.gather(1, flat.abs().argmax(1, keepdim=True))[:, 0]
+    return torch.where(trace.abs() > 1e-6 * flat.norm(dim=1), trace, largest).sign()
+
+
+def _liveness(layers: list[tuple[Group, ...]], layout: BlockLayout) -> list[dict[str, tuple[str, ...]]]:
+    """For each layer and role: the blocks whose update reaches the output. Blocks of exactly zero weight are not read."""
+    live = {"context": set[str](), "query": {layout.readout}}
+    result = []
+    for groups in reversed(layers):
+        result.append({role: tuple(name for name in layout.columns if name in live[role]) for role in ROLES})
+        before = {role: set(blocks) for role, blocks in live.items()}
+        for group in groups:
+            for role in group.roles:
+                reads = _blocks_read(group, live[role], layout)
+                before[role] |= reads["row"]
+                before["context"] |= reads["seen"]
+                if group.rule == "all" or (group.rule in ("causal", "context_and_self") and role == "query"):
+                    before["query"] |= reads["seen"]
+        live = before
+    return result[::-1]
+
+
+def _blocks_read(group: Group, written: set[str], layout: BlockLayout) -> dict[str, set[str]]:
+    """The blocks that an update into `written` reads: of the row itself, and of the rows it sees."""
+    reads: dict[str, set[str]] = {"row": set(), "seen": set()}
+    columns = [layout.slices[name] for name in written]
+    for Q, V in zip(group.Q, group.V, strict=True):
+        if not any(V[:, column].any() for column in columns):
+            continue
+        for name, block in layout.slices.items():
+            if Q[block].any():
+                reads["row"].add(name)
+            if Q[:, block].any() or any(V[block, column].any() for column in columns):
+                reads["seen"].add(name)
+    return reads

@@ -1,0 +1,43 @@
+"""A rule as plain values for JSON."""
+
+from typing import Any
+
+from interp.unroll.rule import UpdateRule
+from interp.unroll.spectral import closed_form, obstacle
+
+
+def to_dict(rule: UpdateRule, exact: bool = False) -> dict[str, Any]:
+    """Plain values for JSON: layout, layers, closed form, what fitting to prompts found."""
+    form = closed_form(rule)
+    function = rule.function
+    layers = []
+    for index, layer in enumerate(rule.layers):
+        entry: dict[str, Any] = {
+            "words": layer.labelled("words"),
+            "core": layer.labelled("core") if function else None,
+            "explained": {
+                "weights": layer.weights_explained,
+                "function": function.explained["words"][index] if function else None,
+                "function_core": function.explained["core"][index] if function else None,
+            },
+            "live": {role: list(blocks) for role, blocks in layer.live.items()},
+        }
+        if exact:
+            entry["heads"] = [
+                {
+                    "roles": item.group.roles,
+                    "rule": item.group.rule,
+                    "Q": item.group.Q.tolist(),
+                    "V": item.group.V.tolist(),
+                }
+                for item in layer.groups
+            ]
+        layers.append(entry)
+    return {
+        "layout": rule.layout.to_dict(),
+        "kernel": rule.kernel.to_dict(),
+        "coefficients_from": dict(rule.source),
+        "layers": layers,
+        "closed_form": form.to_dict() if form else {"p": None, "r": None, "s": None, "why_not": obstacle(rule)},
+        "core": {key: value for key, value in function.to_dict().items() if key != "explained"} if function else None,
+    }

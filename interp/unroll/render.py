@@ -1,0 +1,194 @@
+"""A rule as text, and the text's tables back as numbers."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from interp.layout import RULES
+from interp.unroll.blocks import describe_block
+from interp.unroll.rule import SYMBOLS, Level, UpdateRule
+from interp.unroll.spectral import ClosedForm, closed_form, obstacle, two_words
+from interp.unroll.tables import ABSENT, by_layer, coefficient_table, wrapped
+
+DIGITS = 6
+TITLES: dict[Level, str] = {"core": "core, ", "words": "all words, "}
+
+
+def to_text(rule: UpdateRule, digits: int = DIGITS) -> str:
+    """The rule, section by section: what it is, core, all words, words against error, closed form, blocks, left out."""
+    sections = [
+        _header(rule),
+        *([_core(rule, digits)] if rule.function else []),
+        _words(rule, digits),
+        *([_error_table(rule)] if rule.function else []),
+        _closed(rule, digits),
+        _blocks(rule),
+        _left_out(rule),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+def parse_text(text: str) -> dict[str, list[dict[str, float]]]:
+    """The coefficient tables of a printed rule: level → layer → word → coefficient, with the digits that were printed."""
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    level, layers = None, []
+    for line in text.splitlines():
+        title = next((name for name, start in TITLES.items() if line.startswith(start)), None)
+        if title or not line.startswith(" "):
+            level, layers = title, []
+        elif level and re.fullmatch(r" +word( +layer \d+)+", line):
+            layers = [int(number) for number in re.findall(r"layer (\d+)", line)]
+            for layer in layers:
+                found.setdefault(level, {}).setdefault(layer, {})
+        elif level and layers:
+            label, *cells = re.split(r" {2,}", line.strip())
+            if len(cells) == len(layers):
+                for layer, cell in zip(layers, cells, strict=True):
+                    if cell != ABSENT:
+                        found[level][layer][label] = float(cell)
+    return {level: [words[i] for i in sorted(words)] for level, words in found.items()}
+
+
+def _header(rule: UpdateRule) -> list[str]:
+    layout = rule.layout
+    blocks = ", ".join(f"{name} ({width})" for name, width in layout.widths.items())
+    sums = dict.fromkeys(item.group.rule for layer in rule.layers for item in layer.groups)
+    sign = "−" if layout.sign < 0 else ""
+    scale = "" if abs(layout.sign) == 1 else f"{abs(layout.sign):g}·"
+    return [
+        f"update rule of {rule.depth} layers, {rule.kernel} attention; column blocks {blocks}",
+        f"prediction = {sign}{scale}{layout.readout} of the last {layout.n_query} rows, the queries",
+        *(f"{SYMBOLS[name]} = Σ zᵀz over {RULES[name]}" for name in sums),
+        *(["every coefficient is divided by n, the number of context rows"] if rule.per_n else []),
+    ]
+
+
+def _core(rule: UpdateRule, digits: int) -> list[str]:
+    function = rule.function
+    reached = "reached" if function.reached else "NOT REACHED"
+    lines = [
+        f"core, the fewest words for rms relative error {function.core_error:g} on held-out prompts ({reached}); "
+        f"from {rule.source['core']}",
+        *coefficient_table([layer.labelled("core") for layer in rule.layers], digits),
+    ]
+    form = _form(rule)
+    return lines + ([form] if form else [])
+
+
+def _form(rule: UpdateRule) -> str | None:
+    """The core in the literature's letters, if it has no other words than the two."""
+    form = closed_form(rule)
+    words = {word for layer in rule.layers for item in layer.groups for word in item.core}
+    if form is None or not words <= set(two_words(rule)):
+        return None
+    live = [eta for eta in form.eta if eta != 0]
+    if not live and min(form.gamma) > 0:
+        return "  gradient descent on ½‖Aw − C‖²:  C ← C − γ A AᵀC,  D ← D − γ B AᵀC"
+    if live and max(live) < 0 < min(form.gamma):
+        return (
+            "  the EAGLE update (arXiv 2509.19702), η < 0 < γ:\n"
+            "  A ← A + η A AᵀA,  B ← B + η B AᵀA,  C ← C − γ A AᵀC,  D ← D − γ B AᵀC"
+        )
+    return "  the two words of EAGLE, but not with its signs η < 0 < γ in every layer"
+
+
+def _words(rule: UpdateRule, digits: int) -> list[str]:
+    rows = {"explained, weights": [layer.weights_explained for layer in rule.layers]}
+    if rule.function:
+        rows["explained, function"] = list(rule.function.explained["words"])
+        rows["explained by core, function"] = list(rule.function.explained["core"])
+    lines = [
+        f"all words, from {rule.source['words']}",
+        *coefficient_table([layer.labelled("words") for layer in rule.layers], digits),
+    ]
+    return [*lines, *by_layer(rows, lambda value: f"{value:.6f}")]
+
+
+def _error_table(rule: UpdateRule) -> list[str]:
+    lines = ["words against error (rms relative, central 99 % of held-out prompts)"]
+    for count, row in enumerate(rule.function.table, start=1):
+        added = set(row.words) - set(rule.function.table[count - 2].words if count > 1 else ())
+        lines.append(f"  {count:>2}  {row.rms_relative_error:<10.3g} + {', '.join(sorted(added))}")
+    return lines
+
+
+def _closed(rule: UpdateRule, digits: int) -> list[str]:
+    form = closed_form(rule)
+    if form is None:
+        return [f"closed form: none, since {obstacle(rule)}"]
+    G = "AᵀA/n" if form.per_n else "AᵀA"
+    rows: dict[str, Sequence[float]] = {"η": form.eta, "γ": form.gamma}
+    if rule.function:
+        for name, pick in (("median", 0), ("largest", 1)):
+            norms = [norm[pick] ** 2 for norm in rule.function.context_norm]
+            rows[f"η·‖A_l‖², {name} ‖A_l‖"] = [eta * norm for eta, norm in zip(form.eta, norms, strict=True)]
+            rows[f"γ·‖A_l‖², {name} ‖A_l‖"] = [gamma * norm for gamma, norm in zip(form.gamma, norms, strict=True)]
+    return [
+        f"closed form of z_x S_xx → x and z_x S_xy → y (≥ {form.share:.6f} of each layer's weights), G = {G} of the input",
+        "  A_l = A p_l(G)   B_l = B p_l(G)   C_l = r_l(AAᵀ) C   D_l = −B s_l(G) AᵀC",
+        "  p₀ = 1, r₀ = 1, s₀ = 0;   p ← p (1 + η g p²)   r ← r (1 − γ g p²)   s ← s + γ p² r",
+        "  implicit weights w_l = s_l(G) AᵀC;  layer l: w ← w − H⁻¹(G w − AᵀC),  H⁻¹ = γ_l p_l(G)²",
+        *by_layer(rows, lambda value: f"{value:.{digits}g}"),
+        *_polynomials(form, digits),
+    ]
+
+
+def _polynomials(form: ClosedForm, digits: int) -> list[str]:
+    """p, r, s of the first two layers; later ones have degree (3^l − 1)/2 and go to JSON."""
+    listed = form.coefficients()
+    if listed is None:
+        return []
+    return [
+        f"  {name}_{depth}(g) = {polynomial(listed[name][depth], digits)}"
+        for depth in range(1, min(2, form.depth) + 1)
+        for name in "prs"
+        if name != "p" or depth < form.depth
+    ]
+
+
+def polynomial(coefficients: Iterable[float], digits: int = DIGITS) -> str:
+    """Coefficients of 1, g, g², … as text."""
+    text = ""
+    for power, value in enumerate(coefficients):
+        unit = "" if power == 0 else " g" if power == 1 else f" g^{power}"
+        sign = "−" if value < 0 else "+" if text else ""
+        text += f"{' ' if text else ''}{sign}{' ' if text else ''}{abs(value):.{digits}g}{unit}"
+    return text or "0"
+
+
+def _blocks(rule: UpdateRule) -> list[str]:
+    """The exact level's matrices, each block by its simplest class."""
+    lines = ["exact heads, block by block, within 1 % of the matrix (Δz = Σ z Q S V)"]
+    for index, layer in enumerate(rule.layers):
+        for item in layer.groups:
+            for head, (Q, V) in enumerate(zip(item.group.Q, item.group.V, strict=True)):
+                where = f"layer {index} head {head}"
+                parts = [*_classes("Q", Q, rule, ()), *_classes("V", V, rule, item.unread)]
+                lines += wrapped(f"  {where}  ", parts)
+    return lines
+
+
+def _classes(letter: str, matrix: Any, rule: UpdateRule, unread: Sequence[str]) -> list[str]:
+    """The classes of a matrix's blocks that are not zero; columns of unread blocks are left out."""
+    at = rule.layout.slices
+    kept = [name for name in at if name not in unread]
+    scale = sum(matrix[:, at[name]].square().sum().item() for name in kept) ** 0.5
+    classes = {
+        f"{letter}_{row}{column}": describe_block(matrix[at[row], at[column]], scale=scale)
+        for row in at
+        for column in kept
+    }
+    return [f"{name} = {found}" for name, found in classes.items() if found.name != "zero"]
+
+
+def _left_out(rule: UpdateRule) -> list[str]:
+    lines = ["left out, since nothing downstream reads it"]
+    for index, layer in enumerate(rule.layers):
+        dead = [
+            f"{role} rows: {', '.join(name for name in rule.layout.columns if name not in blocks)}"
+            for role, blocks in layer.live.items()
+            if set(blocks) != set(rule.layout.columns)
+        ]
+        if dead:
+            lines.append(f"  layer {index}, updates of {'; '.join(dead)}")
+    return lines if len(lines) > 1 else ["left out: nothing"]

@@ -1,0 +1,194 @@
+"""The alphabet: every rotation-equivariant update of one layer, and the projection of a layer on it.
+
+If a rule commutes with the rotations of each column block, its tensor T[a,b,c,j] is a combination of pairings of the
+four indices, where only blocks of equal symmetry pair (MATH: the alphabet):
+
+    z_P S_QR → S     pairs a with b and c with j (symmetrised in b, c)
+    tr(S_QR) z_P → S     pairs b with c and a with j
+
+With blocks x and y these are the eight words of the literature; more blocks give more words by the same rule. Words that
+coincide (blocks of width 1) are listed once.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.layout import BlockLayout
+from interp.unroll.circuits import Group
+
+CHUNK = 2**22  # entries of T that are held at a time
+
+
+@dataclass(frozen=True, order=True)
+class Word:
+    """One equivariant term: row block `row`, second-moment block S[left, right], written `into` a block."""
+
+    row: str
+    left: str
+    right: str
+    into: str
+    trace: bool = False
+
+    def __str__(self) -> str:
+        term = (
+            f"tr(S_{self.left}{self.right}) z_{self.row}" if self.trace else f"z_{self.row} S_{self.left}{self.right}"
+        )
+        return f"{term} → {self.into}"
+
+    def apply(
+        self, z: Mapping[str, Float[Tensor, "*batch token width"]], S: Mapping[tuple[str, str], Tensor]
+    ) -> Float[Tensor, "*batch token width"]:
+        """The term for rows z (by block) and second moments S (by pair of blocks, [*batch, token or 1, left, right])."""
+        moment = S[self.left, self.right]
+        if self.trace:
+            return z[self.row] * moment.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
+        if moment.shape[-3] == 1:
+            return z[self.row] @ moment.squeeze(-3)
+        return (z[self.row].unsqueeze(-2) @ moment).squeeze(-2)
+
+    def pairings(self) -> list[tuple[str, str, str, str, str]]:
+        """The word as the mean of two products of Kronecker deltas: blocks of a, b, c, j and the partner of a."""
+        if self.trace:
+            return [
+                (self.row, self.left, self.right, self.into, "j"),
+                (self.row, self.right, self.left, self.into, "j"),
+            ]
+        return [(self.row, self.left, self.right, self.into, "b"), (self.row, self.right, self.left, self.into, "c")]
+
+
+def alphabet(layout: BlockLayout, symmetry: Mapping[str, str] | None = None) -> list[Word]:
+    """All words of a layout, each once.
+
+    Args:
+        symmetry: which blocks rotate together (a velocity block with y, say); by default each block by itself.
+    """
+    kind = {name: (symmetry or {}).get(name, name) for name in layout.columns}
+    for first, second in product(kind, kind):
+        if kind[first] == kind[second] and layout.widths[first] != layout.widths[second]:
+            raise ValueError(f"blocks {first} and {second} cannot rotate together: their widths are {layout.widths}")
+    names = list(layout.columns)
+    same = [(p, q) for p, q in product(names, names) if kind[p] == kind[q]]
+    words = [Word(p, q, r, s) for (r, s), (p, q) in product(same, same)]
+    words += [
+        Word(p, q, r, s, trace=True) for (p, s), (q, r) in product(same, same) if names.index(q) <= names.index(r)
+    ]
+    return _independent(
+        sorted(words, key=lambda w: (names.index(w.into), w.trace, *map(names.index, (w.row, w.left, w.right)))),
+        layout.widths,
+    )
+
+
+def _independent(words: Sequence[Word], widths: Mapping[str, int]) -> list[Word]:
+    """The words that are no combination of those before them."""
+    kept: list[Word] = []
+    for word in words:
+        gram = _gram([*kept, word], widths)
+        if torch.linalg.matrix_rank(gram, hermitian=True) == len(kept) + 1:
+            kept.append(word)
+    return kept
+
+
+def _gram(words: Sequence[Word], widths: Mapping[str, int]) -> Float[Tensor, "word word"]:
+    """Inner products of the words as tensors. Two pairings of the same indices meet in two loops or in one."""
+
+    def inner(first: Word, second: Word) -> float:
+        total = 0.0
+        for (*blocks, partner), (*others, mate) in product(first.pairings(), second.pairings()):
+            if blocks == others:
+                a, b, c, _ = (widths[block] for block in blocks)
+                total += a * (c if partner == "b" else b) / 4 if partner == mate else a / 4
+        return total
+
+    return torch.tensor([[inner(first, second) for second in words] for first in words], dtype=torch.float64)
+
+
+def project(group: Group, words: Sequence[Word], layout: BlockLayout) -> Float[Tensor, "word"]:
+    """Least-squares coefficients of the group's symmetrised tensor on the words."""
+    if not words:
+        return torch.zeros(0, dtype=torch.float64)
+    overlap = torch.stack([_overlap(group, word, layout.slices) for word in words])
+    return torch.linalg.solve(_gram(words, layout.widths), overlap)
+
+
+def reproject(
+    coefficients: Mapping[Word, float], kept: Collection[Word], widths: Mapping[str, int]
+) -> dict[Word, float]:
+    """Least squares on a subset, from the least squares on all words: the residual of the latter is orthogonal to all."""
+    words = list(coefficients)
+    gram = _gram(words, widths)
+    overlap = gram @ torch.tensor(list(coefficients.values()), dtype=torch.float64)
+    index = [i for i, word in enumerate(words) if word in kept]
+    solution = torch.linalg.solve(gram[index][:, index], overlap[index])
+    return dict(zip((words[i] for i in index), solution.tolist(), strict=True))
+
+
+def _overlap(group: Group, word: Word, at: Mapping[str, slice]) -> Float[Tensor, ""]:
+    """⟨word, T⟩ without forming T: products of traces of the blocks of Q and V."""
+    total = torch.zeros((), dtype=torch.float64)
+    for a, b, c, j, partner in word.pairings():
+        Q, V = group.Q[:, at[a], at[b]], group.V[:, at[c], at[j]]
+        contraction = {"b": "haa,hcc->", "c": "hab,hab->", "j": "hab,hba->"}[partner]
+        total = total + torch.einsum(contraction, Q, V) / 2
+    return total
+
+
+@dataclass(frozen=True)
+class WeightFit:
+    """How much of a tensor the words explain: ‖T‖ and ‖T − Σ c w‖ over the entries that can act."""
+
+    norm: float
+    residual: float
+
+    @property
+    def explained(self) -> float:
+        """1 − residual² / norm²; 1 for a tensor that vanishes."""
+        return 1 - (self.residual / self.norm) ** 2 if self.norm else 1.0
+
+
+def share_of(
+    coefficients: Mapping[Word, float], fit: WeightFit, kept: Collection[Word], widths: Mapping[str, int]
+) -> float:
+    """Share of the squared weight norm that a subset explains, given the least squares on all words and its fit."""
+    words = list(coefficients)
+    subset = reproject(coefficients, kept, widths)
+    lost = torch.tensor([coefficients[word] - subset.get(word, 0.0) for word in words], dtype=torch.float64)
+    residual = fit.residual**2 + (lost @ _gram(words, widths) @ lost).item()
+    return 1 - residual / fit.norm**2 if fit.norm else 1.0
+
+
+def weight_fit(
+    group: Group, words: Sequence[Word], coefficients: Float[Tensor, "word"], layout: BlockLayout, into: Sequence[str]
+) -> WeightFit:
+    """Norm and residual of the symmetrised tensor, over the columns of the blocks `into`, a slab of rows at a time."""
+    size = layout.d_model
+    live = torch.cat(
+        [torch.arange(size)[layout.slices[name]] for name in layout.columns if name in into] or [torch.arange(0)]
+    )
+    norm = residual = 0.0
+    for rows in torch.arange(size).split(max(1, CHUNK // size**3)):
+        full = torch.einsum("hab,hcj->abcj", group.Q[:, rows], group.V)
+        T = (full + full.transpose(1, 2)) / 2
+        norm += T[..., live].square().sum().item()
+        for word, coefficient in zip(words, coefficients, strict=True):
+            _subtract(T, word, coefficient, layout.slices, rows)
+        residual += T[..., live].square().sum().item()
+    return WeightFit(norm**0.5, residual**0.5)
+
+
+def _subtract(T: Tensor, word: Word, coefficient: Tensor, at: Mapping[str, slice], rows: Tensor) -> None:
+    """T[rows] −= coefficient · word, at the entries where the word's deltas are one."""
+    for *blocks, partner in word.pairings():
+        start = {letter: at[block].start for letter, block in zip("abcj", blocks, strict=True)}
+        width = {letter: at[block].stop - at[block].start for letter, block in zip("abcj", blocks, strict=True)}
+        rest = [letter for letter in "bcj" if letter != partner]
+        first, second = torch.meshgrid(torch.arange(width["a"]), torch.arange(width[rest[0]]), indexing="ij")
+        offset = {"a": first, partner: first, rest[0]: second, rest[1]: second}
+        a, b, c, j = (start[letter] + offset[letter].flatten() for letter in "abcj")
+        inside = (a >= rows[0]) & (a <= rows[-1])
+        values = -coefficient.expand(int(inside.sum())) / 2
+        T.index_put_((a[inside] - rows[0], b[inside], c[inside], j[inside]), values, accumulate=True)
