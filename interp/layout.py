@@ -5,8 +5,10 @@ basis of the residual stream; its last `n_query` rows are queries, the others co
 attend to whom and how the prediction is read. Models and analyses share this vocabulary and nothing else.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -45,13 +47,13 @@ class Visibility:
         return getattr(self, role)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockLayout:
     """The meaning of a prompt's columns and rows.
 
     Args:
-        columns: for each column block its basis [d_model, width]. Together the bases are invertible:
-            a residual row is z = Σ u_block @ basis_blockᵀ, and u = `coordinates(z)`.
+        columns: for each column block its basis [d_model, width], kept in float64 on the CPU. Together the bases are
+            invertible: a residual row is z = Σ u_block @ basis_blockᵀ, and u = `coordinates(z)`.
         n_query: how many of the last rows are queries. The number of context rows follows from the prompt.
         visibility: one rule for all heads, or one a head.
         machines: the context rows are split evenly, in order, over this many machines.
@@ -69,15 +71,36 @@ class BlockLayout:
     def __post_init__(self) -> None:
         if not self.columns:
             raise ValueError("BlockLayout: no column blocks given; give at least x and y, each [d_model, width]")
+        columns = {name: basis.detach().to("cpu", torch.float64) for name, basis in self.columns.items()}
+        object.__setattr__(self, "columns", columns)
+        self._check_rows()
+        self._check_columns()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BlockLayout) and self.to_dict() == other.to_dict()
+
+    def _check_rows(self) -> None:
+        for name in ("n_query", "machines"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(
+                    f"BlockLayout: {name} must be a whole number of at least 1, got {getattr(self, name)!r}"
+                )
+        if not (math.isfinite(self.sign) and self.sign):
+            raise ValueError(f"BlockLayout: the sign of the read-out must be finite and not 0, got {self.sign}")
         if self.readout not in self.columns:
             raise ValueError(f"BlockLayout: the read-out block {self.readout!r} is not one of {list(self.columns)}")
-        if self.n_query < 1 or self.machines < 1:
-            raise ValueError(f"BlockLayout: n_query={self.n_query} and machines={self.machines} must be at least 1")
-        heights = {name: tuple(basis.shape) for name, basis in self.columns.items()}
-        if any(len(shape) != 2 for shape in heights.values()) or len({shape[0] for shape in heights.values()}) != 1:
-            raise ValueError(f"BlockLayout: every basis must be [d_model, width] with one d_model, got {heights}")
+
+    def _check_columns(self) -> None:
+        shapes = {name: tuple(basis.shape) for name, basis in self.columns.items()}
+        if any(len(shape) != 2 for shape in shapes.values()) or len({shape[0] for shape in shapes.values()}) != 1:
+            raise ValueError(f"BlockLayout: every basis must be [d_model, width] with one d_model, got {shapes}")
+        for name, basis in self.columns.items():
+            if not basis.shape[1] or not basis.isfinite().all():
+                raise ValueError(
+                    f"BlockLayout: the basis of block {name!r} is empty or not finite; leave it out or mend it"
+                )
         d_model, width = self.d_model, sum(self.widths.values())
-        if width != d_model or torch.linalg.matrix_rank(self.basis.double()) < d_model:
+        if width != d_model or torch.linalg.matrix_rank(self.basis) < d_model:
             raise ValueError(
                 f"BlockLayout: the blocks {self.widths} do not cover the {d_model} columns of the residual stream "
                 "exactly once; name the remaining directions as a block of their own"
@@ -113,10 +136,15 @@ class BlockLayout:
     def basis(self) -> Float[Tensor, "d_model d_model"]:
         return torch.cat([basis for basis in self.columns.values()], dim=1)
 
-    @property
+    @cached_property
     def dual(self) -> Float[Tensor, "d_model d_model"]:
         """coordinates = z @ dual, since z = coordinates @ basisᵀ."""
-        return torch.linalg.inv(self.basis.double()).T
+        return torch.linalg.inv(self.basis).T
+
+    @property
+    def reader(self) -> Float[Tensor, "d_model out"]:
+        """prediction = z @ reader on a query row: sign * the columns of `dual` that read the read-out block."""
+        return self.sign * self.dual[:, self.slices[self.readout]]
 
     def coordinates(self, z: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Residual rows in block coordinates, the blocks side by side in the order of `columns`."""
@@ -126,10 +154,9 @@ class BlockLayout:
 
     def predict(self, z: Float[Tensor, "*batch token d_model"]) -> Float[Tensor, "*batch query out"]:
         """The prediction that the residual stream holds: sign * read-out block of the query rows."""
-        rows = z[..., -self.n_query :, :]
-        if rows.shape[-1] != self.d_model:
+        if z.shape[-1] != self.d_model:
             raise ValueError(f"the layout has {self.d_model} columns {self.widths}, the rows given have {z.shape[-1]}")
-        return self.sign * (rows @ self.dual[:, self.slices[self.readout]].to(z))
+        return z[..., -self.n_query :, :] @ self.reader.to(z)
 
     def n_context(self, n_tokens: int) -> int:
         """The number of context rows of a prompt of `n_tokens` rows."""
@@ -162,30 +189,32 @@ class BlockLayout:
     def rule_mask(self, rule: str, n_tokens: int) -> Bool[Tensor, "token token"]:
         """mask[i, k]: does row i see row k under one rule of `RULES`."""
         row = torch.arange(n_tokens)
-        n, diagonal = self.n_context(n_tokens), row[:, None] == row
+        n, own = self.n_context(n_tokens), row[:, None] == row
         context = (row < n).expand(n_tokens, n_tokens)
-        machine = row // (n // self.machines)
-        masks = {
-            "none": torch.zeros_like(diagonal),
-            "context": context,
-            "machine": context & (machine[:, None] == machine),
-            "context_and_self": context | diagonal,
-            "causal": row[:, None] >= row,
-            "all": torch.ones_like(diagonal),
-        }
-        return masks[rule]
+        match rule:
+            case "none":
+                return torch.zeros_like(own)
+            case "context":
+                return context
+            case "machine":
+                machine = row // (n // self.machines)
+                return context & (machine[:, None] == machine)
+            case "context_and_self":
+                return context | own
+            case "causal":
+                return row[:, None] >= row
+            case "all":
+                return torch.ones_like(own)
+        raise ValueError(f"unknown visibility rule {rule!r}; known rules: {', '.join(RULES)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a basis of unit vectors is written as their indices."""
-        many = not isinstance(self.visibility, Visibility)
-        rules = [
-            {role: rule.of(role) for role in ROLES}
-            for rule in self.head_visibility(len(self.visibility) if many else 1)
-        ]
+        visibility = self.visibility
+        rules = asdict(visibility) if isinstance(visibility, Visibility) else [asdict(rule) for rule in visibility]
         return {
             "columns": {name: _basis_to_list(basis) for name, basis in self.columns.items()},
             "n_query": self.n_query,
-            "visibility": rules if many else rules[0],
+            "visibility": rules,
             "machines": self.machines,
             "readout": self.readout,
             "sign": self.sign,
@@ -193,13 +222,18 @@ class BlockLayout:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "BlockLayout":
-        """The inverse of `to_dict`."""
-        d_model = sum(
-            len(basis) if isinstance(basis[0], int) else len(basis[0]) for basis in values["columns"].values()
-        )
-        rules = values["visibility"]
-        visibility = Visibility(**rules) if isinstance(rules, Mapping) else tuple(Visibility(**rule) for rule in rules)
-        columns = {name: _basis_from_list(basis, d_model) for name, basis in values["columns"].items()}
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: an entry is missing, unknown or malformed.
+        """
+        known = {entry.name for entry in fields(cls)}
+        if set(values) != known:
+            raise ValueError(f"BlockLayout: the entries must be {sorted(known)}, got {sorted(values)}")
+        try:
+            columns, visibility = _columns_from_lists(values["columns"]), _visibility_from(values["visibility"])
+        except (TypeError, AttributeError, IndexError, KeyError) as error:
+            raise ValueError(f"BlockLayout: columns or visibility are not as `to_dict` writes them: {error}") from error
         return cls(**{**values, "columns": columns, "visibility": visibility})
 
 
@@ -207,6 +241,15 @@ def _basis_to_list(basis: Float[Tensor, "d_model width"]) -> list[Any]:
     index = basis.argmax(dim=0)
     unit = torch.nn.functional.one_hot(index, basis.shape[0]).T
     return index.tolist() if torch.equal(unit.to(basis), basis) else basis.tolist()
+
+
+def _columns_from_lists(lists: Mapping[str, list[Any]]) -> dict[str, Float[Tensor, "d_model _"]]:
+    d_model = sum(len(basis) if isinstance(basis[0], int) else len(basis[0]) for basis in lists.values())
+    return {name: _basis_from_list(basis, d_model) for name, basis in lists.items()}
+
+
+def _visibility_from(rules: Mapping[str, str] | Sequence[Mapping[str, str]]) -> Visibility | tuple[Visibility, ...]:
+    return Visibility(**rules) if isinstance(rules, Mapping) else tuple(Visibility(**rule) for rule in rules)
 
 
 def _basis_from_list(basis: list[Any], d_model: int) -> Float[Tensor, "d_model width"]:

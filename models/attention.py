@@ -4,6 +4,8 @@ Two forms compute the same outputs: the pattern form, which hooks on `hook_attn_
 and for feature maps the O(n) sums of `models.linear_attention`. `Attention.forms_pattern` decides.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from torch.nn import functional
 from transformer_lens import FactoredMatrix
 from transformer_lens.hook_points import HookPoint
 
-from interp.layout import BlockLayout, Visibility
+from interp.layout import BlockLayout
 from models import linear_attention
 from models.components import bias, weight
 from models.config import TransformerConfig
@@ -44,11 +46,16 @@ class Attention(nn.Module):
     [head, d_feature] of the learned feature map φ(u) = elu(u W_F + b_F) + 1.
     """
 
+    b_Q: nn.Parameter | None
+    b_K: nn.Parameter | None
+    b_V: nn.Parameter | None
+    b_O: nn.Parameter | None
+
     def __init__(self, cfg: TransformerConfig, layout: BlockLayout, masks: Masks) -> None:
         super().__init__()
         self.cfg, self.layout, self.masks = cfg, layout, masks
-        self.groups = _heads_by_visibility(layout, cfg.n_heads)
-        self.blind_rows = any("none" in (rule.context, rule.query) for rule, _ in self.groups)
+        self.visibility = layout.head_visibility(cfg.n_heads)
+        self.blind_rows = any("none" in (rule.context, rule.query) for rule in self.visibility)
         heads, d_model, d_head = cfg.n_heads, cfg.d_model, cfg.d_head
         self.W_Q, self.W_K, self.W_V = (weight(heads, d_model, d_head) for _ in range(3))
         self.W_O = weight(heads, d_head, d_model)
@@ -105,27 +112,15 @@ class Attention(nn.Module):
         if kernel.scale != "none":
             features_q = kernel.scale_factor(q.shape[-1], n_context) * features_q
         attend = linear_attention.attend_normalised if kernel.normalisation == "sum" else linear_attention.attend
-        parts = [
-            attend(features_q[:, heads], features_k[:, heads], v[:, heads], visibility, n_context, self.layout.machines)
-            for visibility, heads in self.groups
-        ]
-        return parts[0] if len(parts) == 1 else _restore_order(parts, [heads for _, heads in self.groups])
+        attend = partial(attend, n_context=n_context, machines=self.layout.machines)
+        if len(set(self.visibility)) == 1:
+            return attend(features_q, features_k, v, self.visibility[0])
+        heads = zip(features_q.unbind(1), features_k.unbind(1), v.unbind(1), self.visibility, strict=True)
+        return torch.stack([attend(*head) for head in heads], dim=1)
 
 
 def _project(
     z: Float[Tensor, "batch token d_model"], W: Float[Tensor, "head d_model d_head"], b: Tensor | None
 ) -> PerHead:
     flat = functional.linear(z, W.transpose(1, 2).flatten(0, 1), None if b is None else b.flatten())
-    return flat.view(len(z), -1, W.shape[0], W.shape[-1])
-
-
-def _heads_by_visibility(layout: BlockLayout, n_heads: int) -> list[tuple[Visibility, list[int] | slice]]:
-    """The heads of each distinct visibility; one group of all heads is a slice."""
-    rules = layout.head_visibility(n_heads)
-    groups = {rule: [head for head in range(n_heads) if rules[head] == rule] for rule in rules}
-    return [(rules[0], slice(None))] if len(groups) == 1 else list(groups.items())
-
-
-def _restore_order(parts: list[HeadFirst], heads: list[list[int] | slice]) -> HeadFirst:
-    order = torch.tensor([head for group in heads if isinstance(group, list) for head in group])
-    return torch.cat(parts, dim=1)[:, order.argsort().to(parts[0].device)]
+    return flat.unflatten(-1, (W.shape[0], W.shape[-1]))

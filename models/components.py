@@ -109,7 +109,7 @@ class LayoutReadOut(nn.Module):
 
     def __init__(self, layout: BlockLayout) -> None:
         super().__init__()
-        self.exact = layout.sign * layout.dual[:, layout.slices[layout.readout]]
+        self.exact = layout.reader
         self.matrix = self.exact
 
     def forward(self, z: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_out"]:
