@@ -1,0 +1,207 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp import BlockLayout, unroll
+from interp.kernels import AttentionKernel
+from interp.layout import Visibility
+from interp.stats import relative_errors
+from interp.unroll.circuits import Group, canonical, extract_circuits
+from models.config import TransformerConfig
+from models.transformer import HookedTransformer
+from tests.builders import eagle_model, linear_model, random_model, random_tokens
+
+VISIBILITIES = {
+    "context": Visibility(),
+    "machines": Visibility("machine", "context"),
+    "causal": Visibility("causal", "causal"),
+    "all": Visibility("all", "all"),
+    "self": Visibility("context", "context_and_self"),
+    "two roles": (Visibility("machine", "none"), Visibility("none", "context")),
+    "mixed": (Visibility("context", "context"), Visibility("machine", "context")),
+}
+
+
+@pytest.mark.parametrize("name", VISIBILITIES)
+@pytest.mark.parametrize("scale", ["none", "n", "sqrt_d_head"])
+def test_exact_rule_is_the_forward_pass(name: str, scale: str):
+    model = random_model(3, 2, 3, 2, seed=1, scale=scale, visibility=VISIBILITIES[name], size=0.4)
+    rule, tokens = unroll(model), random_tokens(model, 5, 6, seed=2)
+    assert relative_errors(rule.predict(tokens, "exact"), model.predict(tokens)).max() < 1e-10
+
+
+@given(x=st.integers(1, 4), y=st.integers(1, 3), layers=st.integers(1, 4), heads=st.integers(1, 3), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_exact_rule_is_the_forward_pass_for_all_sizes(x: int, y: int, layers: int, heads: int, seed: int):
+    model = random_model(x, y, layers, heads, seed, size=0.5)
+    tokens = random_tokens(model, 3, 4, seed)
+    assert relative_errors(unroll(model).predict(tokens, "exact"), model.predict(tokens)).max() < 1e-10
+
+
+def disguises(model: HookedTransformer) -> dict[str, HookedTransformer]:
+    """The same function in other weights; the model has two heads."""
+    generator = torch.Generator().manual_seed(3)
+    d_model = model.cfg.d_model
+
+    def draw() -> torch.Tensor:
+        return torch.eye(d_model, dtype=torch.float64) + 0.3 * torch.randn(
+            d_model, d_model, generator=generator, dtype=torch.float64
+        )
+
+    W = {
+        name: torch.stack([getattr(block.attn, name) for block in model.blocks]).detach()
+        for name in ("W_Q", "W_K", "W_V", "W_O")
+    }
+    G, H = draw(), draw()
+    gauged = {**W, "W_Q": W["W_Q"] @ G, "W_K": W["W_K"] @ torch.linalg.inv(G).T}
+    valued = {**W, "W_V": W["W_V"] @ H, "W_O": torch.linalg.inv(H) @ W["W_O"]}
+    split = {
+        name: torch.cat([w[:, :1] * f for f in (parts if name == "W_V" else (1, 1, 1))] + [w[:, 1:]], dim=1)
+        for parts in [(0.2, 0.5, 0.3)]
+        for name, w in W.items()
+    }
+    permuted = {name: w.flip(1) for name, w in W.items()}
+    return {name: _rebuilt(model, weights) for name, weights in
+            {"query-key gauge": gauged, "value-output gauge": valued, "split": split, "permuted": permuted}.items()}
+
+
+def _rebuilt(model: HookedTransformer, weights: dict[str, torch.Tensor]) -> HookedTransformer:
+    layers, heads, d_model, _ = weights["W_Q"].shape
+    other = HookedTransformer(TransformerConfig(layers, heads, d_model, d_model), model.layout).double()
+    with torch.no_grad():
+        for layer, block in enumerate(other.blocks):
+            for name, weight in weights.items():
+                getattr(block.attn, name).copy_(weight[layer])
+    return other
+
+
+@pytest.mark.parametrize("name", ["query-key gauge", "value-output gauge", "split", "permuted"])
+def test_words_do_not_see_the_disguise(name: str):
+    layout = BlockLayout.standard(x=4, y=2, n_query=2, sign=-1)
+    eagle = eagle_model([-1.3, -2.0], [1.3, 2.1], layout, noise=0.05)
+    model = _with_second_head(eagle)
+    disguised = disguises(model)[name]
+    tokens = random_tokens(model, 4, 6, seed=0)
+    assert relative_errors(disguised.predict(tokens), model.predict(tokens)).max() < 1e-12  # it is a disguise
+    for plain, other in zip(unroll(model).layers, unroll(disguised).layers, strict=True):
+        assert other.labelled("words") == pytest.approx(plain.labelled("words"), rel=1e-9, abs=1e-12)
+        assert other.weights_explained == pytest.approx(plain.weights_explained, abs=1e-12)
+
+
+def _with_second_head(model: HookedTransformer) -> HookedTransformer:
+    generator = torch.Generator().manual_seed(8)
+    shape = (model.cfg.n_layers, 1, model.cfg.d_model, model.cfg.d_model)
+    first = {name: torch.stack([getattr(block.attn, name) for block in model.blocks]).detach() for name in ("W_Q", "W_V")}
+    more = {name: 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64) for name in first}
+    return linear_model(*(torch.cat([first[name], more[name]], dim=1) for name in first), model.layout)
+
+
+def test_rotated_residual_stream_is_the_same_rule():
+    model = random_model(4, 2, 3, 2, seed=5)
+    rotation, _ = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
+    skew = rotation @ torch.diag(torch.linspace(0.5, 2, 6, dtype=torch.float64))
+    for basis in (rotation, skew):
+        turned = _turned(model, basis)
+        tokens = random_tokens(model, 4, 6, seed=0)
+        assert relative_errors(turned.predict(tokens @ basis.T), model.predict(tokens)).max() < 1e-12
+        for plain, other in zip(unroll(model).layers, unroll(turned).layers, strict=True):
+            assert other.labelled("words") == pytest.approx(plain.labelled("words"), rel=1e-8, abs=1e-12)
+
+
+def _turned(model: HookedTransformer, basis: torch.Tensor) -> HookedTransformer:
+    """The model whose residual rows are z basisᵀ."""
+    inverse = torch.linalg.inv(basis)
+    Q = torch.stack([inverse.T @ block.attn.W_Q @ block.attn.W_K.mT @ inverse for block in model.blocks]).detach()
+    V = torch.stack([inverse.T @ block.attn.W_V @ block.attn.W_O @ basis.T for block in model.blocks]).detach()
+    layout = model.layout
+    columns = {name: basis @ block for name, block in layout.columns.items()}
+    return linear_model(Q, V, BlockLayout(columns, n_query=layout.n_query, sign=layout.sign, machines=layout.machines))
+
+
+@given(heads=st.integers(1, 5), size=st.integers(2, 5), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_canonical_heads_keep_the_tensor(heads: int, size: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    Q, V = (torch.randn(heads, size, size, generator=generator, dtype=torch.float64) for _ in range(2))
+    group = Group(("context",), "context", Q, V)
+    assert torch.allclose(canonical(group).tensor(), group.tensor(), atol=1e-12)
+
+
+def test_canonical_heads_are_few():
+    Q = torch.randn(1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).expand(3, 4, 4)
+    V = torch.stack([Q[0] * 0.5, Q[0] * 2, -Q[0]])
+    assert len(canonical(Group(("query",), "context", Q, V)).Q) == 1
+
+
+def test_dead_directions_of_the_last_layer():
+    model = random_model(3, 2, 2, 1, seed=0)
+    first, last = extract_circuits(model, model.layout)
+    assert first.live == {"context": ("x", "y"), "query": ("x", "y")}
+    assert last.live == {"context": (), "query": ("y",)}
+    changed = random_model(3, 2, 2, 1, seed=0)
+    with torch.no_grad():
+        changed.blocks[-1].attn.W_O[:, :, :3] += 1.0
+    tokens = random_tokens(model, 3, 5, seed=0)
+    assert torch.equal(changed.predict(tokens), model.predict(tokens))
+    assert unroll(changed).layers[-1].labelled("words") == pytest.approx(unroll(model).layers[-1].labelled("words"))
+
+
+def test_blocks_that_nothing_reads_are_dead_throughout():
+    """Gradient descent never writes x and reads y only through the residual stream of the queries and through S_xy."""
+    layout = BlockLayout.standard(x=3, y=2, n_query=2, sign=-1)
+    model = eagle_model([0.0, 0.0], [0.3, 0.3], layout)
+    first, last = extract_circuits(model, layout)
+    assert first.live == {"context": ("x", "y"), "query": ("x", "y")} and last.live["context"] == ()
+
+
+def test_exact_zero_read_is_dead():
+    layout = BlockLayout.standard(x=3, y=2, n_query=2, sign=-1)
+    model = eagle_model([-1.0, -1.0], [1.0, 1.0], layout)
+    with torch.no_grad():
+        model.blocks[1].attn.W_O.zero_()
+    first, _ = extract_circuits(model, layout)
+    assert first.live == {"context": (), "query": ("y",)}
+
+
+def _softmax(layout: BlockLayout) -> HookedTransformer:
+    return HookedTransformer(TransformerConfig(1, 1, 5, 5, kernel=AttentionKernel("exp", "sum")), layout)
+
+
+REFUSED = {
+    "softmax": (_softmax, "softmax"),
+    "layer norm": (lambda layout: HookedTransformer(TransformerConfig(1, 1, 5, 5, normalization_type="LN"), layout), "LN"),
+    "mlp": (lambda layout: HookedTransformer(TransformerConfig(1, 1, 5, 5, attn_only=False, d_mlp=4), layout), "MLP"),
+    "positions": (
+        lambda layout: HookedTransformer(
+            TransformerConfig(1, 1, 5, 5, positional_embedding_type="standard", n_ctx=9), layout
+        ),
+        "position",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_are_no_cubic_map_are_refused(name: str):
+    build, word = REFUSED[name]
+    with pytest.raises(ValueError, match=f"{word}.*interp.hooks.capture"):
+        unroll(build(BlockLayout.standard(x=3, y=2)))
+
+
+def test_bias_nan_and_layout_are_refused_by_name():
+    layout = BlockLayout.standard(x=3, y=2)
+    biased = HookedTransformer(TransformerConfig(1, 1, 5, 5, use_biases=True), layout)
+    assert unroll(biased).depth == 1  # zero biases act as none
+    with torch.no_grad():
+        biased.blocks[0].attn.b_Q += 1
+    with pytest.raises(ValueError, match=r"blocks\.0\.attn\.b_Q is not zero"):
+        unroll(biased)
+    broken = random_model(3, 2, 2, 1, seed=0)
+    with torch.no_grad():
+        broken.blocks[1].attn.W_V[0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"blocks\.1\.attn\.W_V holds NaN"):
+        unroll(broken)
+    with pytest.raises(ValueError, match="layout covers 6 columns"):
+        unroll(random_model(3, 2, 2, 1, seed=0), BlockLayout.standard(x=3, y=3))
+    with pytest.raises(ValueError, match="carries no layout"):
+        unroll(torch.nn.Linear(2, 2))
