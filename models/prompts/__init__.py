@@ -1,0 +1,40 @@
+"""Prompts of masked-block completion (MATH §1), in seeded families."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from models.prompts.completion import CovarianceFactors, LogUniformSpectrum
+from models.prompts.family import PromptFamily
+from models.prompts.nystrom import HaarNystrom, KernelNystrom
+from models.prompts.value import Prompts
+
+__all__ = [
+    "FAMILIES",
+    "CovarianceFactors",
+    "HaarNystrom",
+    "KernelNystrom",
+    "LogUniformSpectrum",
+    "PromptFamily",
+    "Prompts",
+    "family_from_dict",
+]
+
+FAMILIES: dict[str, type[PromptFamily]] = {
+    family.__name__: family for family in (LogUniformSpectrum, CovarianceFactors, HaarNystrom, KernelNystrom)
+}
+
+
+def family_from_dict(values: Mapping[str, Any]) -> PromptFamily:
+    """The family that `PromptFamily.to_dict` described.
+
+    Raises:
+        ValueError: an unknown family, or settings that it does not have.
+    """
+    settings = dict(values)
+    name = settings.pop("family", None)
+    if name not in FAMILIES:
+        raise ValueError(f"unknown prompt family {name!r}; known: {', '.join(FAMILIES)}")
+    try:
+        return FAMILIES[name](**settings)
+    except TypeError as error:
+        raise ValueError(f"the settings {settings} do not fit the prompt family {name}: {error}") from error
