@@ -121,14 +121,13 @@ class AttentionKernel:
     ) -> Float[Tensor, "*batch query key"]:
         """The weights of the values: 0 where not allowed, and a row that sees nothing is a row of zeros.
 
-        A caller who knows that every row sees a key says `blind_rows=False`, which saves softmax a pass.
+        A caller who knows that every row sees a key says `blind_rows=False`, which makes softmax cheaper.
         """
         if self.is_feature_map:
             weights = torch.where(allowed, scores, 0)
             return divide_by_total(weights, weights.sum(-1, keepdim=True)) if self.normalisation == "sum" else weights
         if self.normalisation == "sum":
-            pattern = _masked_softmax(scores, allowed)
-            return pattern * allowed.any(-1, keepdim=True) if blind_rows else pattern
+            return _masked_softmax(scores, allowed, blind_rows)
         return torch.where(allowed, torch.where(allowed, scores, 0).exp(), 0)
 
 
@@ -140,11 +139,15 @@ def divide_by_total(
 
 
 def _masked_softmax(
-    scores: Float[Tensor, "*batch query key"], allowed: Bool[Tensor, "*#batch query key"]
+    scores: Float[Tensor, "*batch query key"], allowed: Bool[Tensor, "*#batch query key"], blind_rows: bool
 ) -> Float[Tensor, "*batch query key"]:
-    """Softmax over the allowed keys (over all keys where none is). The mask is an upper bound on the scores.
+    """Softmax over the allowed keys.
 
-    One vectorised pass, three times faster than filling; and unlike an additive mask it leaves no inf - inf.
+    Where every row sees a key the mask is an upper bound on the scores: one vectorised pass, several times faster than
+    filling, and unlike an additive mask it cannot meet an infinite score of the other sign.
     """
-    bound = torch.where(allowed, torch.inf, torch.finfo(scores.dtype).min).to(scores.dtype)
+    lowest = torch.finfo(scores.dtype).min
+    if blind_rows:
+        return torch.where(allowed, torch.where(allowed, scores, lowest).softmax(-1), 0)
+    bound = scores.new_full(allowed.shape, torch.inf).masked_fill(~allowed, lowest)
     return scores.minimum(bound).softmax(-1)

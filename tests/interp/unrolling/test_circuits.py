@@ -7,7 +7,7 @@ from interp import BlockLayout, unroll
 from interp.kernels import AttentionKernel
 from interp.layout import Visibility
 from interp.stats import relative_errors
-from interp.unroll.circuits import Group, canonical, extract_circuits
+from interp.unrolling.circuits import Group, canonical, extract_circuits
 from models.config import TransformerConfig
 from models.transformer import HookedTransformer
 from tests.builders import eagle_model, linear_model, random_model, random_tokens
@@ -142,7 +142,7 @@ def test_dead_directions_of_the_last_layer():
     changed = random_model(3, 2, 2, 1, seed=0)
     with torch.no_grad():
         changed.blocks[-1].attn.W_O[:, :, :3] += 1.0
-    tokens = random_tokens(model, 3, 5, seed=0)
+    tokens = random_tokens(model, 3, 6, seed=0)
     assert torch.equal(changed.predict(tokens), model.predict(tokens))
     assert unroll(changed).layers[-1].labelled("words") == pytest.approx(unroll(model).layers[-1].labelled("words"))
 

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.stats import central_rms, relative_errors
-from interp.unroll.rule import GroupRule, Level, UpdateRule, WordFeatures, live_part, second_moments
-from interp.unroll.words import Word, reproject
+from interp.unrolling.rule import GroupRule, Level, UpdateRule, WordFeatures, live_part, second_moments
+from interp.unrolling.words import Word, reproject
 
 Coefficients = list[list[dict[Word, float]]]  # by layer, by group
 

@@ -1,6 +1,6 @@
 """A rule as the source of one numpy function that imports nothing of ours."""
 
-from interp.unroll.rule import GroupRule, Level, UpdateRule
+from interp.unrolling.rule import GroupRule, Level, UpdateRule
 
 HEADER = '''"""Update rule of {depth} layers, level "{level}": predict(tokens) with tokens [batch, token, {d_model}], the last
 {n_query} rows the queries. Returns [batch, {n_query}, {width}]."""

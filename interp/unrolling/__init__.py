@@ -3,14 +3,14 @@
 from typing import Any
 
 from interp.layout import BlockLayout
-from interp.unroll.blocks import BlockClass, describe_block
-from interp.unroll.certificate import Certificate
-from interp.unroll.certify import certify
-from interp.unroll.circuits import Circuit, extract_circuits
-from interp.unroll.fit import fit_to_prompts
-from interp.unroll.rule import GroupRule, LayerRule, UpdateRule
-from interp.unroll.spectral import ClosedForm, closed_form
-from interp.unroll.words import alphabet, project, weight_fit
+from interp.unrolling.blocks import BlockClass, describe_block
+from interp.unrolling.certificate import Certificate
+from interp.unrolling.certify import certify
+from interp.unrolling.circuits import Circuit, extract_circuits
+from interp.unrolling.fit import fit_to_prompts
+from interp.unrolling.rule import GroupRule, LayerRule, UpdateRule
+from interp.unrolling.spectral import ClosedForm, closed_form
+from interp.unrolling.words import alphabet, project, weight_fit
 
 __all__ = [
     "BlockClass",

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from interp.layout import RULES
-from interp.unroll.blocks import describe_block
-from interp.unroll.rule import SYMBOLS, Level, UpdateRule
-from interp.unroll.spectral import ClosedForm, closed_form, obstacle, two_words
-from interp.unroll.tables import ABSENT, by_layer, coefficient_table, wrapped
+from interp.unrolling.blocks import describe_block
+from interp.unrolling.rule import SYMBOLS, Level, UpdateRule
+from interp.unrolling.spectral import ClosedForm, closed_form, obstacle, two_words
+from interp.unrolling.tables import ABSENT, by_layer, coefficient_table, wrapped
 
 DIGITS = 6
 TITLES: dict[Level, str] = {"core": "core, ", "words": "all words, "}

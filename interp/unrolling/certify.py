@@ -9,9 +9,9 @@ from torch import Tensor
 
 from interp.hooks import capture, hook_name
 from interp.stats import ErrorSummary, central, relative_errors
-from interp.unroll.certificate import Certificate, LayerCertificate, LevelCertificate, TaskError
-from interp.unroll.fit import explained
-from interp.unroll.rule import Level, UpdateRule, live_part
+from interp.unrolling.certificate import Certificate, LayerCertificate, LevelCertificate, TaskError
+from interp.unrolling.fit import explained
+from interp.unrolling.rule import Level, UpdateRule, live_part
 
 BLOWN_UP = 10.0  # a prompt on which the model's error exceeds so many times its target
 
@@ -23,7 +23,7 @@ def certify(rule: UpdateRule, model: Any, prompts: Any) -> Certificate:
         prompts: tokens [batch, token, d_model], or a value with such `.tokens` and, if known, `.target`.
     """
     tokens = getattr(prompts, "tokens", prompts).double()
-    states = [rule.layout.coordinates(z) for z in _residual_states(model, tokens)]
+    states = [rule.layout.coordinates(z) for z in residual_states(model, tokens)]
     predicted = rule.read(states[-1])
     levels = {level: _certify_level(rule, level, tokens, states, predicted) for level in rule.levels}
     target = getattr(prompts, "target", None)
@@ -31,7 +31,7 @@ def certify(rule: UpdateRule, model: Any, prompts: Any) -> Certificate:
     return Certificate(len(tokens), "float64", levels, task, conserved_change(states, rule))
 
 
-def _residual_states(model: Any, tokens: Tensor) -> list[Tensor]:
+def residual_states(model: Any, tokens: Tensor) -> list[Tensor]:
     """The residual stream before layer 0 and after every layer, from hooks on a float64 copy of the model."""
     copy = deepcopy(model).double()
     depth = copy.cfg.n_layers

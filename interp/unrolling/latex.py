@@ -5,9 +5,9 @@ from typing import Any
 
 import sympy
 
-from interp.unroll.rule import GroupRule, Level, UpdateRule
-from interp.unroll.spectral import closed_form
-from interp.unroll.words import Word
+from interp.unrolling.rule import GroupRule, Level, UpdateRule
+from interp.unrolling.spectral import closed_form
+from interp.unrolling.words import Word
 
 TERMS_A_LINE = 3
 SUPERSCRIPTS = {"machine": "own", "context_and_self": "+self", "causal": r"\leq i", "all": "all"}

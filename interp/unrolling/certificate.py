@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from interp.stats import ErrorSummary
-from interp.unroll.rule import Level
-from interp.unroll.tables import by_layer, line
+from interp.unrolling.rule import Level
+from interp.unrolling.tables import by_layer, line
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from interp.unroll.rule import UpdateRule
-from interp.unroll.spectral import closed_form, obstacle
+from interp.unrolling.rule import UpdateRule
+from interp.unrolling.spectral import closed_form, obstacle
 
 
 def to_dict(rule: UpdateRule, exact: bool = False) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.layout import BlockLayout
-from interp.unroll.circuits import Group
+from interp.unrolling.circuits import Group
 
 CHUNK = 2**22  # entries of T that are held at a time
 
@@ -40,16 +40,13 @@ class Word:
         )
         return f"{term} → {self.into}"
 
-    def apply(
-        self, z: Mapping[str, Float[Tensor, "*batch token width"]], S: Mapping[tuple[str, str], Tensor]
-    ) -> Float[Tensor, "*batch token width"]:
-        """The term for rows z (by block) and second moments S (by pair of blocks, [*batch, token or 1, left, right])."""
-        moment = S[self.left, self.right]
+    def apply(self, row: Float[Tensor, "batch token row"], moment: Tensor) -> Float[Tensor, "batch token into"]:
+        """The term for the rows' own block and S[left, right] of each, [batch, token or 1, left, right]."""
         if self.trace:
-            return z[self.row] * moment.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
+            return row * moment.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
         if moment.shape[-3] == 1:
-            return z[self.row] @ moment.squeeze(-3)
-        return (z[self.row].unsqueeze(-2) @ moment).squeeze(-2)
+            return row @ moment.squeeze(-3)
+        return (row.unsqueeze(-2) @ moment).squeeze(-2)
 
     def pairings(self) -> list[tuple[str, str, str, str, str]]:
         """The word as the mean of two products of Kronecker deltas: blocks of a, b, c, j and the partner of a."""

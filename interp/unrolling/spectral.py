@@ -17,8 +17,8 @@ from jaxtyping import Float
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
-from interp.unroll.rule import UpdateRule
-from interp.unroll.words import Word, reproject, share_of
+from interp.unrolling.rule import UpdateRule
+from interp.unrolling.words import Word, reproject, share_of
 
 MAX_LISTED_DEPTH = 5  # degree (3^L − 1)/2: 121 at depth 5, where float64 coefficients stop meaning anything
 LEAST_SHARE = 0.9

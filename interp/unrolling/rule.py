@@ -15,8 +15,8 @@ from torch import Tensor
 
 from interp.kernels import AttentionKernel
 from interp.layout import ROLES, BlockLayout
-from interp.unroll.circuits import Group
-from interp.unroll.words import WeightFit, Word
+from interp.unrolling.circuits import Group
+from interp.unrolling.words import WeightFit, Word
 
 Level = Literal["exact", "words", "core"]
 LEVELS: tuple[Level, ...] = ("exact", "words", "core")
@@ -64,7 +64,7 @@ class WordFeatures:
     def __getitem__(self, word: Word) -> Tensor:
         at = self.layout.slices
         moment = self.S[..., at[word.left], at[word.right]]
-        return word.apply({word.row: self.z[..., at[word.row]]}, {(word.left, word.right): moment})
+        return word.apply(self.z[..., at[word.row]], moment)
 
 
 def exact_update(group: Group, z: Float[Tensor, "batch row D"], S: Float[Tensor, "batch #row D D"]) -> Tensor:
@@ -166,31 +166,31 @@ class UpdateRule:
             raise ValueError(f"the rule has no level {level!r}, it has: {', '.join(self.levels)}{hint}")
 
     def __str__(self) -> str:
-        from interp.unroll.render import to_text
+        from interp.unrolling.render import to_text
 
         return to_text(self)
 
     def latex(self) -> str:
         """The rule as LaTeX, amsmath's align* environments."""
-        from interp.unroll.latex import to_latex
+        from interp.unrolling.latex import to_latex
 
         return to_latex(self)
 
     def sympy(self, level: Level = "words") -> list[dict[str, Any]]:
         """By layer, column block → sympy expression of the row's next value."""
-        from interp.unroll.latex import to_sympy
+        from interp.unrolling.latex import to_sympy
 
         return to_sympy(self, level)
 
     def python(self, level: Level | None = None) -> str:
         """Source of a self-contained numpy function `predict(tokens)`; the core if there is one, else the words."""
-        from interp.unroll.source import to_python
+        from interp.unrolling.source import to_python
 
         return to_python(self, level or self.levels[-1])
 
     def to_dict(self, exact: bool = False) -> dict[str, Any]:
         """Plain values for JSON; with `exact`, the matrices of the canonical heads too."""
-        from interp.unroll.plain import to_dict
+        from interp.unrolling.plain import to_dict
 
         return to_dict(self, exact)
 
