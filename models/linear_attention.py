@@ -16,10 +16,11 @@ from interp.layout import Visibility
 CHUNK = 64
 """Rows a chunk of a running sum: inside a chunk the pattern is formed, between chunks sums are carried."""
 
-Rows = Float[Tensor, "*batch token width"]
+Features = Float[Tensor, "*batch token feature"]
+Values = Float[Tensor, "*batch token width"]
 
 
-def attend(q: Rows, k: Rows, v: Rows, visibility: Visibility, n_context: int, machines: int) -> Rows:
+def attend(q: Features, k: Features, v: Values, visibility: Visibility, n_context: int, machines: int) -> Values:
     """Σ_k (q_i·k_k) v_k over the keys that row i sees; q and k are features already."""
     context, query = visibility.context, visibility.query
     n_tokens = q.shape[-2]
@@ -29,14 +30,18 @@ def attend(q: Rows, k: Rows, v: Rows, visibility: Visibility, n_context: int, ma
     return torch.cat([_attend_rows(rule, q, k, v, rows, n_context, machines) for rule, rows in parts], dim=-2)
 
 
-def attend_normalised(q: Rows, k: Rows, v: Rows, visibility: Visibility, n_context: int, machines: int) -> Rows:
+def attend_normalised(
+    q: Features, k: Features, v: Values, visibility: Visibility, n_context: int, machines: int
+) -> Values:
     """The same, each row divided by its sum Σ_k q_i·k_k; a row whose sum is 0 is left as it is."""
     ones = v.new_ones(*v.shape[:-1], 1)
     sums = attend(q, k, torch.cat([v, ones], dim=-1), visibility, n_context, machines)
     return divide_by_total(sums[..., :-1], sums[..., -1:])
 
 
-def _attend_rows(rule: str, q: Rows, k: Rows, v: Rows, rows: slice, n_context: int, machines: int) -> Rows:
+def _attend_rows(
+    rule: str, q: Features, k: Features, v: Values, rows: slice, n_context: int, machines: int
+) -> Float[Tensor, "*batch row width"]:
     """The outputs of the rows in `rows`, one after the other, which all follow one rule."""
     q = _at(q, rows)
     match rule:
@@ -55,27 +60,27 @@ def _attend_rows(rule: str, q: Rows, k: Rows, v: Rows, rows: slice, n_context: i
     raise ValueError(f"the visibility rule {rule!r} has no O(n) form")
 
 
-def _at(u: Rows, rows: slice) -> Tensor:
+def _at(u: Tensor, rows: slice) -> Tensor:
     return u[..., rows, :]
 
 
-def _sum(k: Rows, v: Rows, stop: int) -> Float[Tensor, "*batch feature width"]:
+def _sum(k: Features, v: Values, stop: int) -> Float[Tensor, "*batch feature width"]:
     """Σ k_i v_iᵀ over the rows before `stop`."""
     return k[..., :stop, :].mT @ v[..., :stop, :]
 
 
-def _per_machine(q: Rows, k: Rows, v: Rows, machines: int) -> Rows:
+def _per_machine(q: Features, k: Features, v: Values, machines: int) -> Values:
     q, k, v = (u.unflatten(-2, (machines, -1)) for u in (q, k, v))
     return (q @ (k.mT @ v)).flatten(-3, -2)
 
 
-def _own(q: Rows, k: Rows, v: Rows, n_context: int) -> Rows:
+def _own(q: Features, k: Features, v: Values, n_context: int) -> Values:
     """A row's own term, for query rows only: a context row is among the context already."""
     own = (q * k).sum(-1, keepdim=True) * v
     return torch.cat([torch.zeros_like(own[..., :n_context, :]), own[..., n_context:, :]], dim=-2)
 
 
-def running(q: Rows, k: Rows, v: Rows) -> Rows:
+def running(q: Features, k: Features, v: Values) -> Values:
     """Σ_{k ≤ i} (q_i·k_k) v_k, in chunks: O(n · CHUNK) operations, O(n) memory."""
     n_tokens = q.shape[-2]
     padding = -n_tokens % CHUNK
