@@ -9,7 +9,6 @@ from torch import Tensor
 
 from models.prompts.family import (
     Draw,
-    Number,
     PromptFamily,
     check_at_least_one,
     check_noise,
@@ -47,10 +46,10 @@ class LogUniformSpectrum(PromptFamily):
     d: int
     n_query: int = 1
     d_out: int = 1
-    kappa: Number = 10.0
+    kappa: float = 10.0
     rank: int | None = None
-    scale: Number = 1.0
-    noise: Number = 0.0
+    scale: float = 1.0
+    noise: float = 0.0
     rows: str = RANDOM
 
     def __post_init__(self) -> None:
@@ -121,9 +120,9 @@ class CovarianceFactors(PromptFamily):
     n_query: int = 2
     d_out: int = 2
     rank: int = 10
-    decay: Number = 0.7
-    scale: Number = 1.0
-    noise: Number = 0.0
+    decay: float = 0.7
+    scale: float = 1.0
+    noise: float = 0.0
     rows: str = RANDOM
 
     def __post_init__(self) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 from interp.layout import BlockLayout
 from models.prompts.value import Prompts
 
-Number = int | float
 Draw = tuple[Float[Tensor, "batch token d_model"], Float[Tensor, "batch query y"]]
 
 
@@ -50,7 +49,7 @@ class PromptFamily(ABC):
         tokens, target = self.draw(count, torch.Generator().manual_seed(seed))
         return Prompts(tokens, target).to(dtype=dtype, device=device)
 
-    def layout(self, sign: Number = -1.0) -> BlockLayout:
+    def layout(self, sign: float = -1.0) -> BlockLayout:
         """x columns, then y columns; the answer is sign * y on the query rows."""
         x, y = self.widths
         return BlockLayout.standard(x=x, y=y, n_query=self.queries, sign=float(sign))
@@ -80,14 +79,14 @@ def check_at_least_one(owner: object, names: Mapping[str, int]) -> None:
             raise ValueError(f"{type(owner).__name__}: {name}={value} must be at least 1")
 
 
-def check_positive(owner: object, names: Mapping[str, Number]) -> None:
+def check_positive(owner: object, names: Mapping[str, float]) -> None:
     """Raise if a setting is not a positive, finite number."""
     for name, value in names.items():
         if not 0 < value < float("inf"):
             raise ValueError(f"{type(owner).__name__}: {name}={value} must be a positive, finite number")
 
 
-def check_noise(owner: object, noise: Number) -> None:
+def check_noise(owner: object, noise: float) -> None:
     """Raise if the standard deviation of the noise is negative or not finite."""
     if not 0 <= noise < float("inf"):
         raise ValueError(f"{type(owner).__name__}: noise={noise} is a standard deviation and must be 0 or more")
@@ -99,7 +98,7 @@ def check_rank(owner: object, rank: int, n: int, d: int) -> None:
         raise ValueError(f"{type(owner).__name__}: rank={rank} must lie between 1 and min(n, d) = {min(n, d)}")
 
 
-def check_spectrum(owner: object, kappa: Number, rank: int) -> None:
+def check_spectrum(owner: object, kappa: float, rank: int) -> None:
     """Raise if no spectrum of `rank` values has the condition number kappa."""
     if not 1 <= kappa < float("inf"):
         raise ValueError(f"{type(owner).__name__}: kappa={kappa} is a condition number and must be at least 1")

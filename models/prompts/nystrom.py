@@ -10,7 +10,6 @@ from torch import Tensor
 from models.prompts.completion import assemble
 from models.prompts.family import (
     Draw,
-    Number,
     PromptFamily,
     check_at_least_one,
     check_positive,
@@ -42,8 +41,8 @@ class HaarNystrom(PromptFamily):
 
     n: int
     n_query: int
-    kappa: Number = 10.0
-    scale: Number = 1.0
+    kappa: float = 10.0
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_at_least_one(self, {"n": self.n, "n_query": self.n_query})
@@ -94,9 +93,9 @@ class KernelNystrom(PromptFamily):
     n_query: int
     kernel: str = "rbf"
     dimension: int = 5
-    lengthscale: Number = 1.0
-    ridge: Number = 0.0
-    scale: Number = 1.0
+    lengthscale: float = 1.0
+    ridge: float = 0.0
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_at_least_one(self, {name: getattr(self, name) for name in ("n", "n_query", "dimension")})

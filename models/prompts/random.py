@@ -13,7 +13,7 @@ def gaussian(shape: Sequence[int], generator: torch.Generator) -> Float[Tensor, 
     return torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
 
 
-def white_noise(deviation: int | float, shape: Sequence[int], generator: torch.Generator) -> Float[Tensor, "..."]:
+def white_noise(deviation: float, shape: Sequence[int], generator: torch.Generator) -> Float[Tensor, "..."]:
     """Independent normal entries with the given standard deviation; nothing is drawn if that is 0."""
     return deviation * gaussian(shape, generator) if deviation else torch.zeros(tuple(shape), dtype=torch.float64)
 
@@ -24,7 +24,7 @@ def haar_frames(count: int, n: int, rank: int, generator: torch.Generator) -> Fl
     return q * torch.sign(r.diagonal(dim1=-2, dim2=-1))[:, None, :]
 
 
-def log_uniform(count: int, rank: int, kappa: int | float, generator: torch.Generator) -> Float[Tensor, "batch rank"]:
+def log_uniform(count: int, rank: int, kappa: float, generator: torch.Generator) -> Float[Tensor, "batch rank"]:
     """Values with uniform logarithm in [1/κ, 1]; the first is 1 and the last 1/κ."""
     exponent = torch.rand(count, rank, generator=generator, dtype=torch.float64)
     exponent[:, -1] = 1

@@ -1,0 +1,144 @@
+"""One optimisation, step by step: a function of recipe, seed and step number, with nothing hidden in between.
+
+The prompts of a step are seeded by (seed, step, rollbacks), so the state of the run is its parameters, the optimiser's
+moments and three counters, and a run that goes on from a stored state takes the same steps, bit for bit on a CPU.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.gram import GramState, query_rows
+from models.parametrisation import GramParameters
+from models.recipes import Recipe
+from models.transformer import HookedTransformer
+
+TRAINING, EVALUATION = 0, 1
+"""What a seed is used for; prompts of different purposes never coincide by construction."""
+KEEP_EVERY = 100
+"""Steps between the good states that a rollback returns to."""
+MAX_ROLLBACKS = 30
+
+
+class DivergedError(ValueError):
+    """Training kept producing non-finite steps."""
+
+
+def derived_seed(*path: int) -> int:
+    """A seed that is a well-mixed function of whole numbers."""
+    return int(np.random.SeedSequence(path).generate_state(1, np.uint32)[0])
+
+
+class Trainer:
+    """Parameters, optimiser and counters of a run of `recipe`; `advance` takes one step."""
+
+    def __init__(self, recipe: Recipe, seed: int, device: torch.device) -> None:
+        self.recipe, self.seed, self.device = recipe, seed, device
+        layout = recipe.layout
+        self.parameters = GramParameters(
+            recipe.n_layers, recipe.n_heads, layout.d_model, recipe.init_std, derived_seed(seed), recipe.gain
+        ).to(device)
+        self.optimiser = _optimiser(self.parameters, recipe)
+        self.family = recipe.training_family
+        self.step, self.rollbacks = 0, 0
+        self.good = self._state()
+
+    def advance(self) -> float:
+        """One step of the optimiser, or a rollback; the loss."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate()
+        self.optimiser.zero_grad()
+        loss = self._loss()
+        loss.backward()
+        if not self._is_finite(loss, *self._gradients()):
+            return self._roll_back()
+        self.optimiser.step()
+        if not self._is_finite(*(matrix for layer in self.parameters.layers() for matrix in (layer.Q, layer.V))):
+            return self._roll_back()
+        self.step += 1
+        if self.step % KEEP_EVERY == 0:
+            self.good = self._state()
+        return loss.item()
+
+    def rate(self) -> float:
+        """The learning rate of the next step: warm-up, cosine, halved at each rollback."""
+        recipe, progress = self.recipe, self.step / self.recipe.steps
+        cosine = (1 + math.cos(math.pi * progress)) / 2
+        share = recipe.final_rate + (1 - recipe.final_rate) * cosine
+        return recipe.rate * min(1.0, (self.step + 1) / recipe.warmup) * share / 2**self.rollbacks
+
+    def model(self) -> HookedTransformer:
+        """The model as it is now, on the CPU."""
+        return self.parameters.to_model(self.recipe.layout)
+
+    def state(self) -> dict[str, Tensor]:
+        """All of the run: the current state, and the good one to roll back to."""
+        counters = {"rollbacks": torch.tensor(self.rollbacks)}
+        current = {f"current.{name}": tensor for name, tensor in self._state().items()}
+        return {**counters, **current, **{f"good.{name}": tensor for name, tensor in self.good.items()}}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Continue from what `state` returned."""
+        self.good = {name[5:]: tensor for name, tensor in state.items() if name.startswith("good.")}
+        self._load({name[8:]: tensor for name, tensor in state.items() if name.startswith("current.")})
+        self.rollbacks = int(state["rollbacks"])
+
+    def _loss(self) -> Tensor:
+        prompts = self.family.sample(
+            self.recipe.batch,
+            seed=derived_seed(self.seed, TRAINING, self.step, self.rollbacks),
+            dtype=torch.float32,
+            device=self.device,
+        )
+        rows = query_rows(GramState.of(prompts.tokens, prompts.n_query), self.parameters.layers())
+        return self.recipe.loss(self.recipe.sign * rows[..., -prompts.d_out :], prompts.target)
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.parameters.parameters() if p.grad is not None]
+
+    @staticmethod
+    def _is_finite(*tensors: Tensor) -> bool:
+        return bool(torch.stack([tensor.detach().sum() for tensor in tensors]).isfinite().all())
+
+    def _roll_back(self) -> float:
+        """Return to the last good state with half the rate; the loss of such a step is NaN."""
+        self.rollbacks += 1
+        if self.rollbacks > MAX_ROLLBACKS:
+            raise DivergedError(
+                f"recipe {self.recipe.name!r}, seed {self.seed}: {self.rollbacks} non-finite steps, the last at step "
+                f"{self.step}; lower its rate or its init_std"
+            )
+        self._load(self.good)
+        return math.nan
+
+    def _state(self) -> dict[str, Tensor]:
+        tensors = {f"parameter.{name}": p.detach() for name, p in self.parameters.named_parameters()}
+        for name, p in self.parameters.named_parameters():
+            for entry, value in self.optimiser.state.get(p, {}).items():
+                tensors[f"optimiser.{name}.{entry}"] = value
+        return {
+            name: tensor.detach().cpu().clone() for name, tensor in {**tensors, "step": torch.tensor(self.step)}.items()
+        }
+
+    @torch.no_grad()
+    def _load(self, state: dict[str, Tensor]) -> None:
+        self.step = int(state["step"])
+        self.optimiser.state.clear()
+        for name, p in self.parameters.named_parameters():
+            p.copy_(state[f"parameter.{name}"])
+            moments = {
+                key.rpartition(".")[2]: value for key, value in state.items() if key.startswith(f"optimiser.{name}.")
+            }
+            for entry, value in moments.items():
+                where = value.device if entry == "step" else p.device
+                self.optimiser.state[p][entry] = value.clone().to(where)
+
+
+def _optimiser(parameters: GramParameters, recipe: Recipe) -> torch.optim.AdamW:
+    decayed: dict[str, Any] = {"params": [parameters.Q, parameters.V], "weight_decay": recipe.weight_decay}
+    scales = {"params": [parameters.log_gain] if recipe.gain is None else [], "weight_decay": 0.0}
+    groups = [group for group in (decayed, scales) if group["params"]]
+    return torch.optim.AdamW(groups, lr=recipe.rate, betas=recipe.betas, eps=recipe.eps)

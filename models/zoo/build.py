@@ -1,0 +1,64 @@
+"""Train the seeds of a recipe and ship the best: `python -m models.zoo.build eagle-d10 --runs runs`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from models import checkpoints
+from models.recipes import RECIPES, Recipe, recipe
+from models.training import TrainedModel, train
+from models.zoo import DIRECTORY
+
+SEEDS = (0, 1, 2)
+
+
+def build(
+    chosen: Recipe,
+    runs: Path,
+    *,
+    seeds: Sequence[int] = SEEDS,
+    target: Path = DIRECTORY,
+    device: str = "auto",
+    progress: bool = True,
+) -> Path:
+    """Train every seed under `runs` (going on with runs that are there), and save the best in `target`.
+
+    The best has the smallest error of its own evaluation: the rms relative error, or for recipes that train on the
+    squared error its median. The results of all seeds are stored with it.
+    """
+    trained = [_train(chosen, runs / chosen.name / f"seed-{seed}", seed, device, progress) for seed in seeds]
+    best = min(trained, key=lambda result: merit(chosen, result.metadata))
+    results = [summary(result.metadata) | {"shipped": result is best} for result in trained]
+    return checkpoints.save(best.model, target, chosen.name, best.metadata | {"seeds": results})
+
+
+def merit(chosen: Recipe, metadata: dict[str, Any]) -> float:
+    """The error by which seeds are compared; infinite if it was not finite."""
+    metrics = metadata["metrics"]
+    error = metrics["relative_error"]["rms"] if chosen.error == "relative" else metrics["squared_error"]["median"]
+    return float("inf") if error is None else error
+
+
+def summary(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a seed."""
+    return {name: metadata[name] for name in ("seed", "metrics", "training")}
+
+
+def _train(chosen: Recipe, directory: Path, seed: int, device: str, progress: bool) -> TrainedModel:
+    started = (directory / "run").exists()
+    return train(chosen, directory, resume=started, device=device, seed=seed, progress=progress)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", help=f"recipes: {', '.join(RECIPES)}")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs are kept (default: runs)")
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args(argv)
+    for name in options.names:
+        print(build(recipe(name), options.runs, device=options.device))
+
+
+if __name__ == "__main__":
+    main()

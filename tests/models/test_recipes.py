@@ -1,0 +1,88 @@
+"""Recipes: complete, named, and honest about what they know."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from models.prompts import CovarianceFactors, HaarNystrom, LogUniformSpectrum
+from models.recipes import RECIPES, Recipe, recipe
+
+every_recipe = pytest.mark.parametrize("chosen", RECIPES.values(), ids=list(RECIPES))
+
+
+@every_recipe
+def test_round_trip(chosen):
+    assert Recipe.from_dict(chosen.to_dict()) == chosen
+
+
+@every_recipe
+def test_layout_fits_the_prompts(chosen):
+    prompts = chosen.family.sample(1, seed=0)
+    assert chosen.layout.d_model == prompts.tokens.shape[-1] and chosen.layout.sign == -1
+
+
+@every_recipe
+def test_the_loss_is_zero_at_the_answer_and_positive_elsewhere(chosen):
+    target = chosen.training_family.sample(3, seed=0).target
+    assert chosen.loss(target, target).item() == 0
+    assert chosen.loss(0 * target, target).item() > 0
+
+
+@every_recipe
+def test_no_shipped_recipe_is_told_the_solution(chosen):
+    assert chosen.gain is None and chosen.prior == "none" and chosen.to_dict()["prior"] == "none"
+
+
+def test_a_gain_is_disclosed():
+    told = replace(RECIPES["eagle-d10"], gain=9.0)
+    assert told.prior == "layer l is scaled by 9^l" and told.to_dict()["prior"] == told.prior
+
+
+def test_relative_error():
+    chosen = Recipe("r", "", HaarNystrom(n=3, n_query=2), n_layers=1, steps=1, rate=0.1)
+    target = torch.full((1, 2, 2), 2.0)
+    assert chosen.errors(1.1 * target, target).item() == pytest.approx(0.01, rel=1e-4)
+    assert chosen.loss(1.1 * target, target).item() == pytest.approx(torch.tensor(2.0).log().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "family", [LogUniformSpectrum(n=6, d=4, d_out=2, n_query=3), CovarianceFactors(rank=3)], ids=str
+)
+@pytest.mark.parametrize("error", ["squared", "relative"])
+def test_spanning_queries_give_the_expected_error(family, error):
+    """The error on spanning queries against the mean over many random ones, for half the true answer."""
+    chosen = Recipe("r", "", replace(family, n_query=1), n_layers=1, steps=1, rate=0.1, error=error)
+    spanning = chosen.training_family.sample(1, seed=0)
+    half = chosen.errors(spanning.target / 2, spanning.target)
+    if error == "relative":
+        assert half.item() == pytest.approx(0.25)
+        return
+    samples = chosen.family.sample(20000, seed=1).target
+    spans = chosen.training_family.sample(2000, seed=2).target
+    expected = (samples / 2).square().mean().item()
+    assert chosen.errors(spans / 2, spans).mean().item() == pytest.approx(expected, rel=0.1)
+
+
+def test_squared_error_without_spanning_queries_is_a_mean_over_entries():
+    chosen = Recipe("r", "", HaarNystrom(n=3, n_query=2), n_layers=1, steps=1, rate=0.1, error="squared")
+    target = torch.zeros(1, 2, 2)
+    assert chosen.errors(target + 3, target).item() == pytest.approx(9)
+
+
+def test_a_misspelt_name_lists_the_known():
+    with pytest.raises(ValueError, match="unknown recipe 'eagel'; known: eagle, eagle-d10, eagle-deep"):
+        recipe("eagel")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_layers": 0}, "n_layers=0 must be positive"),
+        ({"rate": -1.0}, "rate=-1.0 must be positive"),
+        ({"error": "absolute"}, "unknown error 'absolute'; known: relative, squared"),
+    ],
+)
+def test_bad_settings_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(RECIPES["eagle-d10"], **change)
