@@ -19,12 +19,13 @@ def relative_errors(measured: Float[Tensor, "prompt *shape"], reference: Float[T
 
 
 def central(values: Float[Tensor, "prompt"]) -> Float[Tensor, "kept"]:
-    """The smallest 99 % of the values."""
-    return values.sort().values[: max(1, round(CENTRAL * len(values)))]
+    """The values without the lowest and the highest 0.5 %, in order."""
+    cut = round((1 - CENTRAL) / 2 * len(values))
+    return values.sort().values[cut : len(values) - cut]
 
 
 def central_rms(values: Float[Tensor, "prompt"]) -> float:
-    """Root mean square over the smallest 99 %."""
+    """Root mean square over the central 99 %."""
     return central(values).square().mean().sqrt().item()
 
 
@@ -47,7 +48,7 @@ class ErrorSummary:
             ordered.square().mean().sqrt().item(),
             central_rms(errors),
             ordered[len(ordered) // 2].item(),
-            central(errors)[-1].item(),
+            ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))].item(),
             len(errors),
         )
 

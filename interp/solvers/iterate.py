@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -18,8 +18,8 @@ class LeastSquares:
         C: labels [batch, n, out].
     """
 
-    A: Float[Tensor, "batch n d"]
-    C: Float[Tensor, "batch n out"]
+    A: Tensor
+    C: Tensor
 
     def __post_init__(self) -> None:
         if self.A.ndim != 3 or self.C.ndim != 3 or self.A.shape[:2] != self.C.shape[:2]:
@@ -53,6 +53,7 @@ class LeastSquares:
         return self.G @ w - self.moment
 
 
+@runtime_checkable
 class Solver(Protocol):
     """Settings of one algorithm; a state is a dict of tensors whose "w" is the iterate [batch, d, out]."""
 

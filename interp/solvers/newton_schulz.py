@@ -12,7 +12,8 @@ from interp.solvers.iterate import LeastSquares
 class NewtonSchulz:
     """X ← X (2I − G X), from X = I/λ_max(G); w = X AᵀC.
 
-    On an eigenvalue g the residual is 1 − g x_k = (1 − g/λ_max)^(2^k): second order, from any spectrum.
+    On an eigenvalue g the residual is 1 − g x_k = (1 − g/λ_max)^(2^k): second order, from any spectrum. Where
+    G is singular, rounding in its null space doubles every step: stop some steps after log₂ κ(G).
 
     Source: Schulz 1933; Ben-Israel and Cohen 1966.
     """

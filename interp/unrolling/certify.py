@@ -13,7 +13,7 @@ from interp.unrolling.certificate import Certificate, LayerCertificate, LevelCer
 from interp.unrolling.fit import explained
 from interp.unrolling.rule import Level, UpdateRule, live_part
 
-BLOWN_UP = 10.0  # a prompt on which the model's error exceeds so many times its target
+BLOWN_UP = 1.0  # relative error above which the answer 0 would have been better
 
 
 def certify(rule: UpdateRule, model: Any, prompts: Any) -> Certificate:

@@ -11,6 +11,12 @@ from interp.unrolling.spectral import ClosedForm, closed_form, obstacle, two_wor
 from interp.unrolling.tables import ABSENT, by_layer, coefficient_table, wrapped
 
 DIGITS = 6
+FORMS = {
+    "gradient descent": "  gradient descent on ½‖Aw − C‖²:  C ← C − γ A AᵀC,  D ← D − γ B AᵀC",
+    "EAGLE": "  the EAGLE update (arXiv 2509.19702), η < 0 < γ:\n"
+    "  A ← A + η A AᵀA,  B ← B + η B AᵀA,  C ← C − γ A AᵀC,  D ← D − γ B AᵀC",
+    None: "  the two words of EAGLE, but not with its signs η < 0 < γ in every layer",
+}
 TITLES: dict[Level, str] = {"core": "core, ", "words": "all words, "}
 
 
@@ -36,8 +42,9 @@ def parse_text(text: str) -> dict[str, list[dict[str, float]]]:
         title = next((name for name, start in TITLES.items() if line.startswith(start)), None)
         if title or not line.startswith(" "):
             level, layers = title, []
-        elif level and re.fullmatch(r" +word( +layer \d+)+", line):
-            layers = [int(number) for number in re.findall(r"layer (\d+)", line)]
+        elif level and re.fullmatch(r" +(word)?( +layer \d+)+", line):
+            is_words = line.strip().startswith("word")
+            layers = [int(number) for number in re.findall(r"layer (\d+)", line)] if is_words else []
             for layer in layers:
                 found.setdefault(level, {}).setdefault(layer, {})
         elif level and layers:
@@ -67,8 +74,7 @@ def _core(rule: UpdateRule, digits: int) -> list[str]:
     function = rule.function
     reached = "reached" if function.reached else "NOT REACHED"
     lines = [
-        f"core, the fewest words for rms relative error {function.core_error:g} on held-out prompts ({reached}); "
-        f"from {rule.source['core']}",
+        f"core, the fewest words for relative error {function.core_error:g}, {reached}; coefficients from {rule.source['core']}",
         *coefficient_table([layer.labelled("core") for layer in rule.layers], digits),
     ]
     form = _form(rule)
@@ -81,15 +87,7 @@ def _form(rule: UpdateRule) -> str | None:
     words = {word for layer in rule.layers for item in layer.groups for word in item.core}
     if form is None or not words <= set(two_words(rule)):
         return None
-    live = [eta for eta in form.eta if eta != 0]
-    if not live and min(form.gamma) > 0:
-        return "  gradient descent on ½‖Aw − C‖²:  C ← C − γ A AᵀC,  D ← D − γ B AᵀC"
-    if live and max(live) < 0 < min(form.gamma):
-        return (
-            "  the EAGLE update (arXiv 2509.19702), η < 0 < γ:\n"
-            "  A ← A + η A AᵀA,  B ← B + η B AᵀA,  C ← C − γ A AᵀC,  D ← D − γ B AᵀC"
-        )
-    return "  the two words of EAGLE, but not with its signs η < 0 < γ in every layer"
+    return FORMS[form.form]
 
 
 def _words(rule: UpdateRule, digits: int) -> list[str]:
@@ -124,7 +122,7 @@ def _closed(rule: UpdateRule, digits: int) -> list[str]:
             rows[f"η·‖A_l‖², {name} ‖A_l‖"] = [eta * norm for eta, norm in zip(form.eta, norms, strict=True)]
             rows[f"γ·‖A_l‖², {name} ‖A_l‖"] = [gamma * norm for gamma, norm in zip(form.gamma, norms, strict=True)]
     return [
-        f"closed form of z_x S_xx → x and z_x S_xy → y (≥ {form.share:.6f} of each layer's weights), G = {G} of the input",
+        f"closed form of z_x S_xx → x, z_x S_xy → y (≥ {form.share:.6f} of each layer's weights), G = {G} of the input",
         "  A_l = A p_l(G)   B_l = B p_l(G)   C_l = r_l(AAᵀ) C   D_l = −B s_l(G) AᵀC",
         "  p₀ = 1, r₀ = 1, s₀ = 0;   p ← p (1 + η g p²)   r ← r (1 − γ g p²)   s ← s + γ p² r",
         "  implicit weights w_l = s_l(G) AᵀC;  layer l: w ← w − H⁻¹(G w − AᵀC),  H⁻¹ = γ_l p_l(G)²",

@@ -45,6 +45,14 @@ class ClosedForm:
     def depth(self) -> int:
         return len(self.gamma)
 
+    @property
+    def form(self) -> str | None:
+        """The update in the literature's name, by the signs of its steps; a step that reaches nothing is 0."""
+        live = [eta for eta in self.eta if eta != 0]
+        if not live and min(self.gamma) > 0:
+            return "gradient descent"
+        return "EAGLE" if live and max(live) < 0 < min(self.gamma) else None
+
     def evaluate(self, g: Any, depth: int | None = None) -> tuple[Any, Any, Any]:
         """p, r, s after `depth` layers at g: numbers, arrays, tensors, polynomials or sympy symbols."""
         one = g * 0 + 1
@@ -112,7 +120,7 @@ def obstacle(rule: UpdateRule) -> str | None:
         return "a layer does not write the read-out block"
     share = min(_shares(rule))
     if share < LEAST_SHARE:
-        return f"the words z_x S_xx → x and z_x S_xy → y explain only {share:.3g} of the weights of a layer"
+        return f"z_x S_xx → x and z_x S_xy → y explain only {share:.3g} of a layer's weights"
     return None
 
 

@@ -1,9 +1,8 @@
-"""Aligned tables of at most 100 columns: labels down, layers across, some layers at a time."""
+"""Aligned tables of at most 100 columns: labels down, layers across, as many layers side by side as fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 WIDTH = 100
-PER_TABLE = 5  # layers side by side
 LABEL = 28
 CELL = 14
 ABSENT = "·"
@@ -12,28 +11,29 @@ ABSENT = "·"
 def coefficient_table(layers: Sequence[Mapping[str, float]], digits: int) -> list[str]:
     """Words down, layers across; what a layer does not have is a dot."""
     lines, labels = [], list(dict.fromkeys(label for words in layers for label in words))
-    for start in range(0, len(layers), PER_TABLE):
-        part = layers[start : start + PER_TABLE]
-        lines.append(line("word", [f"layer {start + i}" for i in range(len(part))]))
+    label_width, cell = _label_width(labels), max(CELL, digits + 8)
+    for part in _parts(len(layers), label_width, cell):
+        lines.append(line("word", [f"layer {layer}" for layer in part], label_width, cell))
         for label in labels:
-            values = [words.get(label) for words in part]
-            lines.append(line(label, [ABSENT if value is None else f"{value:.{digits}g}" for value in values]))
+            values = [layers[layer].get(label) for layer in part]
+            cells = [ABSENT if value is None else f"{value:.{digits}g}" for value in values]
+            lines.append(line(label, cells, label_width, cell))
     return lines
 
 
 def by_layer(rows: Mapping[str, Sequence[float]], show: Callable[[float], str]) -> list[str]:
     """Quantities down, layers across."""
-    lines, count = [], max(len(values) for values in rows.values())
-    for start in range(0, count, PER_TABLE):
-        stop = min(start + PER_TABLE, count)
-        lines.append(line("", [f"layer {i}" for i in range(start, stop)]))
-        lines += [line(label, [show(value) for value in values[start:stop]]) for label, values in rows.items()]
+    lines, label_width = [], _label_width(rows)
+    for part in _parts(max(len(values) for values in rows.values()), label_width, CELL):
+        lines.append(line("", [f"layer {layer}" for layer in part], label_width))
+        for label, values in rows.items():
+            lines.append(line(label, [show(values[layer]) for layer in part], label_width))
     return lines
 
 
-def line(label: str, cells: Sequence[str]) -> str:
+def line(label: str, cells: Sequence[str], label_width: int = LABEL, cell: int = CELL) -> str:
     """One row of a table."""
-    return f"  {label:<{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in cells)
+    return f"  {label:<{label_width}}" + "".join(f"{text:>{cell}}" for text in cells)
 
 
 def wrapped(start: str, parts: Sequence[str]) -> list[str]:
@@ -45,3 +45,14 @@ def wrapped(start: str, parts: Sequence[str]) -> list[str]:
             current = " " * len(start)
         current += part + "; "
     return [*lines, current.rstrip(" ;")]
+
+
+def _label_width(labels: Sequence[str] | Mapping[str, object]) -> int:
+    return max(LABEL, *(len(label) for label in labels)) if labels else LABEL
+
+
+def _parts(count: int, label_width: int, cell: int) -> Iterator[range]:
+    """The layers of each table."""
+    fitting = max(1, (WIDTH - 2 - label_width) // cell)
+    for start in range(0, count, fitting):
+        yield range(start, min(start + fitting, count))

@@ -101,7 +101,8 @@ def _gram(words: Sequence[Word], widths: Mapping[str, int]) -> Float[Tensor, "wo
                 total += a * (c if partner == "b" else b) / 4 if partner == mate else a / 4
         return total
 
-    return torch.tensor([[inner(first, second) for second in words] for first in words], dtype=torch.float64)
+    products = [inner(first, second) for first, second in product(words, words)]
+    return torch.tensor(products, dtype=torch.float64).reshape(len(words), len(words))
 
 
 def project(group: Group, words: Sequence[Word], layout: BlockLayout) -> Float[Tensor, "word"]:

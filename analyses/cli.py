@@ -1,0 +1,28 @@
+"""The `interp` command."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from analyses import list_models, train_model, unroll_model
+from analyses.terminal import run_app
+
+app = typer.Typer(
+    help="Read the numerical algorithm out of a transformer's forward pass.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("models")(list_models.command)
+app.command("unroll")(unroll_model.command)
+app.command("train")(train_model.command)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point: exits with 0 (done), 1 (the answer is no) or 2 (bad input)."""
+    sys.exit(run_app(app, argv))
+
+
+if __name__ == "__main__":
+    main()

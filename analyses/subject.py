@@ -1,0 +1,56 @@
+"""The model that a command is about: a zoo name or the path of a checkpoint, with the prompts it was trained on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from models import checkpoints, zoo
+from models.prompts import LogUniformSpectrum, PromptFamily, family_from_dict
+from models.transformer import HookedTransformer
+
+FRESH = 1_000_000  # seeds of analyses start here, far from those of trainings and their evaluations
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, its name, its prompt family, and whether that family is stated by the checkpoint or assumed here."""
+
+    name: str
+    model: HookedTransformer
+    family: PromptFamily
+    stated: bool
+    metadata: Mapping[str, Any]
+
+
+def open_subject(reference: str) -> Subject:
+    """A zoo name, or a path to a checkpoint directory or file.
+
+    Raises:
+        ValueError: neither exists, or the checkpoint is unusable.
+    """
+    if reference in zoo.names():
+        model, metadata, name = zoo.load(reference), zoo.metadata(reference), reference
+    elif Path(reference).exists():
+        model, metadata = checkpoints.load(reference), checkpoints.read_metadata(reference)
+        name = Path(reference).name.removesuffix(checkpoints.RECORD).removesuffix(checkpoints.WEIGHTS)
+    else:
+        raise ValueError(
+            f"unknown model {reference!r}: no file of that name, and the models that ship are {', '.join(zoo.names())}"
+        )
+    task = metadata.get("task")
+    family = family_from_dict(task) if task else assumed_family(model)
+    return Subject(name, model, family, bool(task), metadata)
+
+
+def assumed_family(model: HookedTransformer) -> PromptFamily:
+    """Prompts for a checkpoint that does not say what it was trained on: log-uniform spectra, κ = 10, twice as many rows."""
+    layout = model.layout
+    if len(layout.columns) != 2:
+        raise ValueError(
+            f"the checkpoint states no task, and none can be assumed for the column blocks {layout.widths}; "
+            'store one as metadata {"task": family.to_dict()}'
+        )
+    d_out = layout.widths[layout.readout]
+    d = layout.d_model - d_out
+    return LogUniformSpectrum(n=2 * d * layout.machines, d=d, n_query=layout.n_query, d_out=d_out, kappa=10.0)

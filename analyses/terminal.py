@@ -1,0 +1,65 @@
+"""What every command shares: exit codes, one-sentence errors, JSON on standard output, files that are whole or absent."""
+
+import json
+import math
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+
+BAD_INPUT = 2
+
+
+def run_app(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 done, 1 the answer is no, 2 bad input, said in one sentence."""
+    try:
+        return app(args=None if argv is None else list(argv), standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message(), err=True)
+    except click.ClickException as error:
+        typer.echo(f"error: {error.format_message()}", err=True)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        typer.echo("interrupted", err=True)
+        return 130
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+    return BAD_INPUT
+
+
+def to_json(values: Any) -> str:
+    """One JSON document; numbers that are not finite become null, since JSON has none."""
+    return json.dumps(_finite(values), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {str(key): _finite(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
+def write_or_print(text: str, out: Path | None) -> None:
+    """To standard output, or to a file that is replaced only once the new one is whole."""
+    if out is None:
+        typer.echo(text)
+        return
+    new = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    try:
+        new.write_text(text + "\n", encoding="utf-8")
+        os.replace(new, out)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise ValueError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def note(text: str) -> None:
+    """Progress and remarks: standard error, so that standard output holds the answer alone."""
+    print(text, file=sys.stderr)

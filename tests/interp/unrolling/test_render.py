@@ -1,0 +1,157 @@
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.mathtext
+import numpy as np
+import pytest
+import sympy
+import torch
+
+from interp import certify, unroll
+from interp.layout import Visibility
+from interp.unrolling import UpdateRule
+from interp.unrolling.render import parse_text, polynomial, to_text
+from models.prompts import LogUniformSpectrum
+from tests.builders import eagle_model, random_model, random_tokens
+
+FAMILY = LogUniformSpectrum(n=8, d=4, n_query=2, d_out=2, kappa=10.0)
+MIXED = (Visibility("machine", "none"), Visibility("none", "context"))
+
+
+@pytest.fixture(scope="module")
+def eagle() -> UpdateRule:
+    model = eagle_model([-1.3, -2.0, -3.0], [1.3, 2.0, 3.0], FAMILY.layout(sign=-1), noise=1e-3)
+    return unroll(model, prompts=FAMILY.sample(64, seed=0))
+
+
+def rules() -> dict[str, UpdateRule]:
+    """Rules of every shape: deep (tables of several parts), several groups, one visibility after the other."""
+    models = {
+        "deep": random_model(3, 1, 12, 1, seed=0),
+        "two groups": random_model(3, 2, 2, 2, seed=1, visibility=MIXED),
+        "per n": random_model(3, 2, 2, 2, seed=2, scale="n"),
+        **{
+            rule: random_model(3, 2, 2, 1, seed=3, visibility=Visibility(rule, rule))
+            for rule in ("causal", "all", "context_and_self")
+        },
+        "machine": random_model(3, 2, 2, 1, seed=3, visibility=Visibility("machine", "context")),
+    }
+    return {name: unroll(model, prompts=random_tokens(model, 16, 6, seed=0)) for name, model in models.items()}
+
+
+RULES = rules()
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("digits", [6, 17])
+def test_text_parses_back_to_its_numbers(name: str, digits: int):
+    rule = RULES[name]
+    parsed = parse_text(to_text(rule, digits=digits))
+    for level in ("words", "core"):
+        for layer, found in zip(rule.layers, parsed[level], strict=True):
+            expected = {word: float(f"{value:.{digits}g}") for word, value in layer.labelled(level).items()}
+            assert found == expected
+            if digits == 17:
+                assert found == layer.labelled(level)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_text_fits_100_columns(name: str):
+    assert max(len(line) for line in str(RULES[name]).splitlines()) <= 100
+
+
+def test_text_of_eagle_says_what_a_reader_needs(eagle: UpdateRule):
+    text = str(eagle)
+    assert max(len(line) for line in text.splitlines()) <= 100
+    for phrase in ("the EAGLE update", "closed form", "p ← p (1 + η g p²)", "left out", "query rows: x", "Q_xx = "):
+        assert phrase in text
+
+
+def test_signs_that_are_not_eagles_are_not_called_eagle():
+    model = eagle_model([-1.3, 0.4], [-1.3, 2.0], FAMILY.layout(sign=-1))
+    assert "not with its signs" in str(unroll(model, prompts=FAMILY.sample(32, seed=0)))
+    descent = eagle_model([0.0, 0.0], [0.9, 0.8], FAMILY.layout(sign=-1))
+    text = str(unroll(descent, prompts=FAMILY.sample(32, seed=0)))
+    assert "gradient descent" in text and "EAGLE" not in text
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("level", ["exact", "words", "core"])
+def test_python_source_is_the_rule(name: str, level: str):
+    rule = RULES[name]
+    generator = torch.Generator().manual_seed(1)
+    n = 8  # another number of context rows than the rule was fitted on
+    tokens = 0.3 * torch.randn(5, n + 2, rule.layout.d_model, generator=generator, dtype=torch.float64)
+    namespace: dict[str, object] = {}
+    exec(compile(rule.python(level), "rule", "exec"), namespace)
+    predicted = torch.from_numpy(namespace["predict"](tokens.numpy()))
+    assert torch.allclose(predicted, rule.predict(tokens, level), rtol=1e-12, atol=1e-13)
+
+
+def test_python_source_runs_alone(eagle: UpdateRule, tmp_path: Path):
+    """In another process, in an empty folder, with neither torch nor this package."""
+    tokens = FAMILY.sample(7, seed=3).tokens
+    (tmp_path / "rule.py").write_text(eagle.python("exact"), encoding="utf-8")
+    np.save(tmp_path / "tokens.npy", tokens.numpy())
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['interp'] = None\n"
+        "import numpy as np, rule\nnp.save('out.npy', rule.predict(np.load('tokens.npy')))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert torch.allclose(torch.from_numpy(np.load(tmp_path / "out.npy")), eagle.predict(tokens, "exact"), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_latex_is_balanced_and_its_lines_parse(name: str):
+    latex = RULES[name].latex()
+    assert latex.count("{") == latex.count("}") and latex.count(r"\begin") == latex.count(r"\end")
+    parser = matplotlib.mathtext.MathTextParser("path")
+    for line in latex.splitlines():
+        if not line.startswith((r"\begin", r"\end")):
+            body = re.sub(r"\\\\$", "", line).replace("&", "").replace(r"\text{", r"\mathrm{")
+            assert parser.parse(f"${body}$").width > 0
+    assert io.StringIO(latex).readable()
+
+
+def test_sympy_is_the_rule(eagle: UpdateRule):
+    """Substitute numbers for the symbols of one layer and compare with the step."""
+    z = list(eagle.states(FAMILY.sample(1, seed=0).tokens, "exact"))[0]
+    S = (z[:, :8].mT @ z[:, :8])[0]
+    at = eagle.layout.slices
+    values = {f"z_{name}": sympy.Matrix(z[0, -1:, block].tolist()) for name, block in at.items()}
+    values |= {f"S_{p}{q}": sympy.Matrix(S[at[p], at[q]].tolist()) for p in at for q in at}
+    for block, expression in eagle.sympy("words")[0].items():
+        symbols = {symbol: values[symbol.name] for symbol in expression.atoms(sympy.MatrixSymbol)}
+        number = torch.tensor(expression.xreplace(symbols).doit().tolist(), dtype=torch.float64)
+        assert torch.allclose(number[0], (z + eagle.step(0, z, "words"))[0, -1, at[block]], atol=1e-12)
+    with pytest.raises(ValueError, match="exact level is matrices"):
+        eagle.sympy("exact")
+
+
+def test_plain_values(eagle: UpdateRule):
+    values = json.loads(json.dumps(eagle.to_dict(exact=True)))
+    assert values["layers"][0]["words"] == eagle.layers[0].labelled("words")
+    assert {"weights", "function"} <= set(values["layers"][0]["explained"])
+    assert [len(c) for c in values["closed_form"]["r"]] == [1, 2, 5, 14]
+    assert torch.equal(torch.tensor(values["layers"][1]["heads"][0]["Q"], dtype=torch.float64), eagle.layers[1].groups[0].group.Q)
+    assert "heads" not in eagle.to_dict()["layers"][0]
+    assert RULES["two groups"].to_dict()["closed_form"]["why_not"]
+
+
+def test_certificate_prints_its_levels(eagle: UpdateRule):
+    model = eagle_model([-1.3, -2.0, -3.0], [1.3, 2.0, 3.0], FAMILY.layout(sign=-1), noise=1e-3)
+    text = str(certify(eagle, model, FAMILY.sample(32, seed=1)))
+    assert max(len(line) for line in text.splitlines()) <= 100
+    for phrase in ("exact", "words", "core", "fidelity of no update", "D − B A⁺C", "blown up on 0 of 32"):
+        assert phrase in text
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "text"), [([1, -2.5], "1 − 2.5 g"), ([-1.0, 0.5, 3], "−1 + 0.5 g + 3 g^2"), ([], "0")]
+)
+def test_polynomials(coefficients: list[float], text: str):
+    assert polynomial(coefficients) == text
