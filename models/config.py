@@ -110,8 +110,11 @@ class TransformerConfig:
             raise ValueError(f"TransformerConfig: unknown setting {unknown[0]!r}; known: {', '.join(sorted(known))}")
         if missing := sorted(required - set(values)):
             raise ValueError(f"TransformerConfig: the setting {missing[0]!r} is missing")
-        kernel = values.get("kernel", {})
-        try:
-            return cls(**{**values, "kernel": AttentionKernel(**kernel)})
-        except TypeError as error:
-            raise ValueError(f"TransformerConfig: {kernel!r} does not describe an attention kernel") from error
+        return cls(**{**values, "kernel": _kernel_from(values.get("kernel", {}))})
+
+
+def _kernel_from(values: Any) -> AttentionKernel:
+    try:
+        return AttentionKernel(**values)
+    except TypeError as error:
+        raise ValueError(f"TransformerConfig: {values!r} does not describe an attention kernel") from error
