@@ -51,8 +51,7 @@ def save(model: HookedTransformer, directory: str | Path, name: str, metadata: M
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
         with _temporary(base, weights) as new_weights, _temporary(base, record) as new_record:
-            os.replace(new_weights, f"{base}{WEIGHTS}")
-            os.replace(new_record, f"{base}{RECORD}")
+            _rename(base, new_weights, new_record)
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {base}: {error.strerror or error}") from error
     return Path(f"{base}{RECORD}")
@@ -74,7 +73,7 @@ def load(path: str | Path) -> HookedTransformer:
         )
     try:
         weights = safetensors.torch.load(data)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"{base}{WEIGHTS} is not a safetensors file: {error}") from error
     return _build(base, record, weights)
 
@@ -118,12 +117,21 @@ def _record_to_bytes(model: HookedTransformer, metadata: dict[str, Any], sha256:
         raise CheckpointError(f"the metadata cannot be written as JSON: {error}") from error
 
 
+def _rename(base: Path, new_weights: Path, new_record: Path) -> None:
+    os.replace(new_weights, f"{base}{WEIGHTS}")
+    try:
+        os.replace(new_record, f"{base}{RECORD}")
+    except BaseException:
+        os.unlink(f"{base}{WEIGHTS}")
+        raise
+
+
 @contextmanager
 def _temporary(base: Path, data: bytes) -> Iterator[Path]:
-    """A complete file beside the checkpoint, which is gone at the end unless it was renamed."""
+    """A complete file beside the checkpoint, gone at the end unless it was renamed."""
     path = base.with_name(f".{base.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with path.open("xb") as file:
+        with open(path, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -135,24 +143,27 @@ def _temporary(base: Path, data: bytes) -> Iterator[Path]:
 def _locate(path: Path) -> Path:
     """The path of the checkpoint without its suffix."""
     if path.is_dir():
-        found = names(path)
-        if len(found) == 1:
-            return path / found[0]
-        if found:
-            raise CheckpointError(f"{path} holds {len(found)} checkpoints, give one of them: {', '.join(found)}")
-        raise CheckpointNotFoundError(f"{path} holds no weights: there is no NAME{WEIGHTS} in it")
-    base = path.with_suffix("") if path.suffix in (WEIGHTS, RECORD) else path
+        base = path / _only_name(path)
+    else:
+        base = path.with_suffix("") if path.suffix in (WEIGHTS, RECORD) else path
     for suffix in (WEIGHTS, RECORD):
         if not Path(f"{base}{suffix}").is_file():
             raise CheckpointNotFoundError(f"there is no checkpoint {base}: the file {base.name}{suffix} is missing")
     return base
 
 
+def _only_name(directory: Path) -> str:
+    found = names(directory)
+    if not found:
+        raise CheckpointNotFoundError(f"{directory} holds no weights: there is no NAME{WEIGHTS} in it")
+    if len(found) > 1:
+        raise CheckpointError(f"{directory} holds {len(found)} checkpoints, give one of them: {', '.join(found)}")
+    return found[0]
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except FileNotFoundError as error:
-        raise CheckpointNotFoundError(f"there is no checkpoint at {path}: the file is missing") from error
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -178,5 +189,7 @@ def _build(base: Path, record: Mapping[str, Any], weights: Mapping[str, Tensor])
         cfg = TransformerConfig.from_dict(record["architecture"])
         layout = BlockLayout.from_dict(record["layout"])
         return HookedTransformer.from_weights(cfg, layout, weights)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise CheckpointError(f"{base}: {error}") from error
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint {base} does not hold together: {error}") from error
+    except (KeyError, TypeError, IndexError) as error:
+        raise CheckpointError(f"{base}{RECORD}: the architecture or the layout is malformed ({error!r})") from error

@@ -1,5 +1,6 @@
 """TransformerConfig: the shape of a model, complete enough to build it again."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -58,6 +59,7 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         self._check_sizes()
+        self._check_values()
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 listed = ", ".join(map(repr, known))
@@ -77,6 +79,21 @@ class TransformerConfig:
                 continue
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise ValueError(f"TransformerConfig: {name} must be a whole number of at least 1, got {size!r}")
+
+    def _check_values(self) -> None:
+        checks = {
+            "attn_only": (isinstance(self.attn_only, bool), "true or false"),
+            "use_biases": (isinstance(self.use_biases, bool), "true or false"),
+            "eps": (_is_number(self.eps) and self.eps > 0, "a positive number"),
+            "init_std": (
+                self.init_std is None or (_is_number(self.init_std) and self.init_std >= 0),
+                "0 or more, or None",
+            ),
+            "seed": (isinstance(self.seed, int), "a whole number"),
+        }
+        for name, (right, expected) in checks.items():
+            if not right:
+                raise ValueError(f"TransformerConfig: {name} must be {expected}, got {getattr(self, name)!r}")
 
     @property
     def token_width(self) -> int:
@@ -111,6 +128,10 @@ class TransformerConfig:
         if missing := sorted(required - set(values)):
             raise ValueError(f"TransformerConfig: the setting {missing[0]!r} is missing")
         return cls(**{**values, "kernel": _kernel_from(values.get("kernel", {}))})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _kernel_from(values: Any) -> AttentionKernel:
