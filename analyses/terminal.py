@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 BAD_INPUT = 2
+# typer brings a click of its own since 0.16 and the installed one before: its base error, whichever that is
+USAGE_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def run_app(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 the answer is no, 2 bad input, said in one sentence."""
     try:
         return app(args=None if argv is None else list(argv), standalone_mode=False) or 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.format_message(), err=True)
-    except click.ClickException as error:
-        typer.echo(f"error: {error.format_message()}", err=True)
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         return stop.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        typer.echo("interrupted", err=True)
+    except (KeyboardInterrupt, typer.Abort):
+        note("interrupted")
         return 130
+    except USAGE_ERROR as error:
+        is_help = type(error).__name__ == "NoArgsIsHelpError"
+        note(error.format_message() if is_help else f"error: {error.format_message()}")
     except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
+        note(f"error: {error}")
     return BAD_INPUT
 
 

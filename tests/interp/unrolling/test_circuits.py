@@ -11,6 +11,7 @@ from interp.unrolling.circuits import Group, canonical, extract_circuits
 from models.config import TransformerConfig
 from models.transformer import HookedTransformer
 from tests.builders import eagle_model, linear_model, random_model, random_tokens
+from tests.disguises import DISGUISES, rotated
 
 VISIBILITIES = {
     "context": Visibility(),
@@ -39,49 +40,12 @@ def test_exact_rule_is_the_forward_pass_for_all_sizes(x: int, y: int, layers: in
     assert relative_errors(unroll(model).predict(tokens, "exact"), model.predict(tokens)).max() < 1e-10
 
 
-def disguises(model: HookedTransformer) -> dict[str, HookedTransformer]:
-    """The same function in other weights; the model has two heads."""
-    generator = torch.Generator().manual_seed(3)
-    d_model = model.cfg.d_model
-
-    def draw() -> torch.Tensor:
-        return torch.eye(d_model, dtype=torch.float64) + 0.3 * torch.randn(
-            d_model, d_model, generator=generator, dtype=torch.float64
-        )
-
-    W = {
-        name: torch.stack([getattr(block.attn, name) for block in model.blocks]).detach()
-        for name in ("W_Q", "W_K", "W_V", "W_O")
-    }
-    G, H = draw(), draw()
-    gauged = {**W, "W_Q": W["W_Q"] @ G, "W_K": W["W_K"] @ torch.linalg.inv(G).T}
-    valued = {**W, "W_V": W["W_V"] @ H, "W_O": torch.linalg.inv(H) @ W["W_O"]}
-    split = {
-        name: torch.cat([w[:, :1] * f for f in (parts if name == "W_V" else (1, 1, 1))] + [w[:, 1:]], dim=1)
-        for parts in [(0.2, 0.5, 0.3)]
-        for name, w in W.items()
-    }
-    permuted = {name: w.flip(1) for name, w in W.items()}
-    return {name: _rebuilt(model, weights) for name, weights in
-            {"query-key gauge": gauged, "value-output gauge": valued, "split": split, "permuted": permuted}.items()}
-
-
-def _rebuilt(model: HookedTransformer, weights: dict[str, torch.Tensor]) -> HookedTransformer:
-    layers, heads, d_model, _ = weights["W_Q"].shape
-    other = HookedTransformer(TransformerConfig(layers, heads, d_model, d_model), model.layout).double()
-    with torch.no_grad():
-        for layer, block in enumerate(other.blocks):
-            for name, weight in weights.items():
-                getattr(block.attn, name).copy_(weight[layer])
-    return other
-
-
-@pytest.mark.parametrize("name", ["query-key gauge", "value-output gauge", "split", "permuted"])
+@pytest.mark.parametrize("name", DISGUISES)
 def test_words_do_not_see_the_disguise(name: str):
     layout = BlockLayout.standard(x=4, y=2, n_query=2, sign=-1)
     eagle = eagle_model([-1.3, -2.0], [1.3, 2.1], layout, noise=0.05)
     model = _with_second_head(eagle)
-    disguised = disguises(model)[name]
+    disguised = DISGUISES[name](model)
     tokens = random_tokens(model, 4, 6, seed=0)
     assert relative_errors(disguised.predict(tokens), model.predict(tokens)).max() < 1e-12  # it is a disguise
     for plain, other in zip(unroll(model).layers, unroll(disguised).layers, strict=True):
@@ -102,21 +66,11 @@ def test_rotated_residual_stream_is_the_same_rule():
     rotation, _ = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
     skew = rotation @ torch.diag(torch.linspace(0.5, 2, 6, dtype=torch.float64))
     for basis in (rotation, skew):
-        turned = _turned(model, basis)
+        turned = rotated(model, basis)
         tokens = random_tokens(model, 4, 6, seed=0)
         assert relative_errors(turned.predict(tokens @ basis.T), model.predict(tokens)).max() < 1e-12
         for plain, other in zip(unroll(model).layers, unroll(turned).layers, strict=True):
             assert other.labelled("words") == pytest.approx(plain.labelled("words"), rel=1e-8, abs=1e-12)
-
-
-def _turned(model: HookedTransformer, basis: torch.Tensor) -> HookedTransformer:
-    """The model whose residual rows are z basisᵀ."""
-    inverse = torch.linalg.inv(basis)
-    Q = torch.stack([inverse.T @ block.attn.W_Q @ block.attn.W_K.mT @ inverse for block in model.blocks]).detach()
-    V = torch.stack([inverse.T @ block.attn.W_V @ block.attn.W_O @ basis.T for block in model.blocks]).detach()
-    layout = model.layout
-    columns = {name: basis @ block for name, block in layout.columns.items()}
-    return linear_model(Q, V, BlockLayout(columns, n_query=layout.n_query, sign=layout.sign, machines=layout.machines))
 
 
 @given(heads=st.integers(1, 5), size=st.integers(2, 5), seed=st.integers(0, 99))
