@@ -154,11 +154,11 @@ def _check_weights(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) 
         raise ValueError(f"{len(missing)} of the model's weights are missing, first {missing[0]!r}")
     if extra := sorted(set(given) - set(expected)):
         raise ValueError(f"{len(extra)} of the weights given have no place in the model, first {extra[0]!r}")
-    for name, tensor in given.items():
-        shape, wanted = list(tensor.shape), list(expected[name].shape)
+    for name, standard in expected.items():
+        shape, wanted = list(given[name].shape), list(standard.shape)
         if shape != wanted:
             raise ValueError(f"the weight {name!r} has the shape {shape}, and the config asks for {wanted}")
-        if not tensor.isfinite().all():
+        if not given[name].isfinite().all():
             raise ValueError(f"the weight {name!r} holds NaN or infinite values")
     dtypes = {tensor.dtype for tensor in given.values()}
     if len(dtypes) != 1 or not (dtype := next(iter(dtypes))).is_floating_point:
