@@ -3,7 +3,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint readme bench clean
 
 demo: $(VENV)/installed  ## the main job on a shipped model: rule, certificate, figure
 	$(BIN)/python -m analyses.unroll_model eagle-d10 --figure out/eagle-d10.png
@@ -14,6 +14,9 @@ test: $(VENV)/installed  ## the whole suite
 lint: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
 
+readme: $(VENV)/installed  ## every block of the README gives the output it shows
+	$(BIN)/python docs/readme.py --check
+
 bench: $(VENV)/installed  ## ratios of timings; never part of the suite
 	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-columns=median,rounds
 
@@ -23,4 +26,4 @@ $(VENV)/installed: pyproject.toml $(CONSTRAINTS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) out
+	rm -rf .venv .venv-39 build out

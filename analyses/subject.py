@@ -44,7 +44,7 @@ def open_subject(reference: str) -> Subject:
 
 
 def assumed_family(model: HookedTransformer) -> PromptFamily:
-    """Prompts for a checkpoint that does not say what it was trained on: log-uniform spectra, κ = 10, twice as many rows."""
+    """Prompts for a checkpoint that does not say what it was trained on: log-uniform spectra, κ = 10, 2 d rows."""
     layout = model.layout
     if len(layout.columns) != 2:
         raise ValueError(

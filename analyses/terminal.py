@@ -1,4 +1,4 @@
-"""What every command shares: exit codes, one-sentence errors, JSON on standard output, files that are whole or absent."""
+"""What every command shares: exit codes, errors in a sentence, JSON on standard output, files whole or absent."""
 
 import json
 import math

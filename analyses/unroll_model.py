@@ -12,6 +12,7 @@ from analyses.subject import FRESH, Subject, open_subject
 from analyses.terminal import note, run_app, to_json, write_or_print
 from interp import certify, unroll
 from interp.unrolling import Certificate, UpdateRule
+from interp.unrolling.rule import Level
 
 Format = Literal["text", "latex", "json", "python"]
 EXACT_TOLERANCE = 1e-10
@@ -85,9 +86,7 @@ def run(config: Config) -> Unrolled:
     """Load, unroll, certify."""
     subject = open_subject(config.model)
     seed = FRESH + 3 * config.seed
-    rule = unroll(
-        subject.model, prompts=subject.family.sample(config.fitting, seed=seed), core_error=config.core_error
-    )
+    rule = unroll(subject.model, prompts=subject.family.sample(config.fitting, seed=seed), core_error=config.core_error)
     certificate = certify(rule, subject.model, subject.family.sample(config.prompts, seed=seed + 1))
     edges = {
         label: certify(rule, subject.model, family.sample(max(4, config.prompts // 4), seed=seed + 2))
@@ -102,7 +101,8 @@ def _failures(certificate: Certificate, config: Config) -> tuple[str, ...]:
     limits = {
         f"exact differs by {exact:.3g}, more than {EXACT_TOLERANCE:g}": exact > EXACT_TOLERANCE,
     }
-    for level, limit in (("words", config.words_error), ("core", config.core_error)):
+    levels: dict[Level, float] = {"words": config.words_error, "core": config.core_error}
+    for level, limit in levels.items():
         error = certificate.levels[level].output.central_rms_relative_error
         limits[f"{level} differ by {error:.3g}, more than {limit:g}"] = not error <= limit
     return tuple(reason for reason, fails in limits.items() if fails)
@@ -155,7 +155,9 @@ def command(
     figure: Annotated[Path | None, typer.Option(help="Draw the error by depth to this file.")] = None,
     prompts: Annotated[int, typer.Option(help="Fresh prompts of the certificate.")] = Config.prompts,
     core_error: Annotated[float, typer.Option(help="Error that the core must reach.")] = Config.core_error,
-    words_error: Annotated[float, typer.Option(help="Error of all words that is still certified.")] = Config.words_error,
+    words_error: Annotated[
+        float, typer.Option(help="Error of all words that is still certified.")
+    ] = Config.words_error,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
 ) -> None:
     """Print the update rule that a model runs, and its certificate. Exit code 1 if the certificate is not granted."""

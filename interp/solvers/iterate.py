@@ -22,12 +22,12 @@ class LeastSquares:
     C: Tensor
 
     def __post_init__(self) -> None:
+        shapes = f"{list(self.A.shape)} and {list(self.C.shape)}"
         if self.A.ndim != 3 or self.C.ndim != 3 or self.A.shape[:2] != self.C.shape[:2]:
-            raise ValueError(
-                f"LeastSquares: A must be [batch, n, d] and C [batch, n, out], got {list(self.A.shape)} and {list(self.C.shape)}"
-            )
+            raise ValueError(f"LeastSquares: A must be [batch, n, d] and C [batch, n, out], got {shapes}")
         if self.A.dtype != self.C.dtype or not self.A.dtype.is_floating_point:
-            raise ValueError(f"LeastSquares: A and C must share a real floating dtype, got {self.A.dtype} and {self.C.dtype}")
+            types = f"{self.A.dtype} and {self.C.dtype}"
+            raise ValueError(f"LeastSquares: A and C must share a real floating dtype, got {types}")
 
     @cached_property
     def G(self) -> Float[Tensor, "batch d d"]:

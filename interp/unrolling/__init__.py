@@ -31,8 +31,8 @@ def unroll(
     """The update rule of a linear-attention model, from its weights.
 
     Args:
-        model: attention-only, with linear kernels, in the protocol of `interp.hooks.Hooked` (weights in TransformerLens's
-            layout, `cfg.kernel` an AttentionKernel).
+        model: attention-only, with linear kernels, in the protocol of `interp.hooks.Hooked` (weights in
+            TransformerLens's layout, `cfg.kernel` an AttentionKernel).
         layout: the meaning of rows and columns; by default the model's own.
         prompts: tokens [batch, token, d_model], or a value with such `.tokens`. With them the function that the words
             explain is measured, coefficients are refitted where that lowers the held-out error, and a core is selected.

@@ -36,7 +36,7 @@ class LevelCertificate:
 
 @dataclass(frozen=True)
 class TaskError:
-    """The model's own error against the prompts' targets: squared error per prompt (mean over entries), and relative."""
+    """The model's own error against the targets: squared error of a prompt (mean over entries), and relative."""
 
     median_squared_error: float
     mean_squared_error: float
@@ -68,35 +68,46 @@ class Certificate:
         return {**levels, "prompts": self.prompts, "dtype": self.dtype, "task": task, "conserved": list(self.conserved)}
 
     def __str__(self) -> str:
-        return _to_text(self)
+        return "\n".join([*_output_lines(self), *_layer_lines(self), *_model_lines(self)])
+
+    def summary(self) -> str:
+        """Errors at the output, by level."""
+        return "\n".join(_output_lines(self))
 
 
-def _to_text(certificate: Certificate) -> str:
-    """Errors of rule against model by level and layer, the model's own error, the conserved quantity."""
+def _output_lines(certificate: Certificate) -> list[str]:
     lines = [f"certificate on {certificate.prompts} prompts, {certificate.dtype}; relative error of rule against model"]
     lines.append(line("level", ["max", "rms", "rms 99 %", "median"]))
     for name, level in certificate.levels.items():
         values = asdict(level.output)
         keys = ("max", "rms", "central_rms", "median")
         lines.append(line(name, [f"{values[f'{key}_relative_error']:.3g}" for key in keys]))
+    return lines
+
+
+def _layer_lines(certificate: Certificate) -> list[str]:
+    lines = []
     for name, level in certificate.levels.items():
         if name != "exact":
-            lines.append(f"layer by layer, {name}")
             rows = {
                 "median relative error": [layer.median_relative_error for layer in level.layers],
                 "function explained": [layer.function_explained for layer in level.layers],
                 "fidelity, ×1e-4": [layer.fidelity * 1e4 for layer in level.layers],
                 "fidelity of no update, ×1e-4": [layer.fidelity_no_update * 1e4 for layer in level.layers],
             }
-            lines += by_layer(rows, lambda value: f"{value:.6g}")
+            lines += [f"layer by layer, {name}", *by_layer(rows, lambda value: f"{value:.6g}")]
+    return lines
+
+
+def _model_lines(certificate: Certificate) -> list[str]:
+    lines, task = [], certificate.task
     if certificate.conserved:
         lines.append("change of D − B A⁺C along the model's layers (median, relative, by depth)")
         lines.append("  " + "  ".join(f"{value:.2g}" for value in certificate.conserved))
-    if certificate.task:
-        task = certificate.task
+    if task:
         lines.append(
             f"the model's own error: squared, median {task.median_squared_error:.3g}, mean of the central 99 % "
             f"{task.central_mean_squared_error:.3g};\n  relative, rms {task.rms_relative_error:.3g}; "
             f"blown up on {task.blown_up} of {certificate.prompts} prompts"
         )
-    return "\n".join(lines)
+    return lines

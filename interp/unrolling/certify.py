@@ -25,7 +25,9 @@ def certify(rule: UpdateRule, model: Any, prompts: Any) -> Certificate:
     tokens = getattr(prompts, "tokens", prompts).double()
     states = [rule.layout.coordinates(z) for z in residual_states(model, tokens)]
     predicted = rule.read(states[-1])
-    levels = {level: _certify_level(rule, level, tokens, states, predicted) for level in rule.levels}
+    levels: dict[Level, LevelCertificate] = {
+        level: _certify_level(rule, level, tokens, states, predicted) for level in rule.levels
+    }
     target = getattr(prompts, "target", None)
     task = None if target is None else _task_error(predicted, target.to(predicted))
     return Certificate(len(tokens), "float64", levels, task, conserved_change(states, rule))

@@ -4,9 +4,9 @@ Row i of the prompt, in block coordinates u, moves by
 
     Δu_i = Σ_h u_i Q_h S_i V_h,    S_i = Σ_{k visible from i} u_kᵀ u_k
 
-so with T[a,b,c,j] = Σ_h Q_h[a,b] V_h[c,j] only the part of T that is symmetric in (b, c) acts. Heads that act on the same
-rows under the same visibility form one `Group`; its symmetrised tensor is the complete invariant, and the heads kept
-here are the canonical ones (singular vectors of Σ_h vec(Q_h) vec(V_h)ᵀ), whatever heads the model happens to have.
+so with T[a,b,c,j] = Σ_h Q_h[a,b] V_h[c,j] only the part of T that is symmetric in (b, c) acts. Heads that act on the
+same rows under the same visibility form one `Group`; its symmetrised tensor is the complete invariant, and the heads
+kept here are the canonical ones (singular vectors of Σ_h vec(Q_h) vec(V_h)ᵀ), whatever heads the model happens to have.
 """
 
 from dataclasses import dataclass, replace
@@ -141,7 +141,7 @@ def _orientation(matrix: Float[Tensor, "head D D"]) -> Float[Tensor, "head"]:
 
 
 def _liveness(layers: list[tuple[Group, ...]], layout: BlockLayout) -> list[dict[str, tuple[str, ...]]]:
-    """For each layer and role: the blocks whose update reaches the output. Blocks of exactly zero weight are not read."""
+    """By layer and role: the blocks whose update reaches the output. Blocks of exactly zero weight are not read."""
     live = {"context": set[str](), "query": {layout.readout}}
     result = []
     for groups in reversed(layers):

@@ -1,7 +1,7 @@
 """What the weights cannot say: how much of the function the words explain, and which few suffice, on given prompts.
 
-Half of the prompts are for fitting, the other half is held out. Errors are of the rule against the exact level, relative,
-rms over the central 99 % of the held-out prompts.
+Half of the prompts are for fitting, the other half is held out. Errors are of the rule against the exact level,
+relative, rms over the central 99 % of the held-out prompts.
 """
 
 from collections.abc import Callable, Collection, Mapping

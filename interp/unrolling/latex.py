@@ -31,8 +31,8 @@ def to_latex(rule: UpdateRule, digits: int = 6) -> str:
                     r"s_{l+1} &= s_l + \gamma_l\, p_l^2\, r_l",
                     r"w_l &= s_l(G)\, A^\top C,\quad H_l^{-1} = \gamma_l\, p_l(G)^2",
                     *(
-                        rf"\eta_{{{l}}} &= {number(eta, digits)},\quad \gamma_{{{l}}} = {number(gamma, digits)}"
-                        for l, (eta, gamma) in enumerate(steps)
+                        rf"\eta_{{{layer}}} &= {number(eta, digits)},\quad \gamma_{{{layer}}} = {number(gamma, digits)}"
+                        for layer, (eta, gamma) in enumerate(steps)
                     ),
                 ]
             )

@@ -34,8 +34,13 @@ def to_text(rule: UpdateRule, digits: int = DIGITS) -> str:
     return "\n\n".join("\n".join(section) for section in sections)
 
 
+def to_summary(rule: UpdateRule, digits: int = DIGITS) -> str:
+    """What the rule is, and its core, or all words where it was not fitted to prompts."""
+    return "\n".join([*_header(rule), *(_core if rule.function else _words)(rule, digits)])
+
+
 def parse_text(text: str) -> dict[str, list[dict[str, float]]]:
-    """The coefficient tables of a printed rule: level → layer → word → coefficient, with the digits that were printed."""
+    """The coefficient tables of a printed rule: level → layer → word → coefficient, to the digits printed."""
     found: dict[str, dict[int, dict[str, float]]] = {}
     level, layers = None, []
     for line in text.splitlines():
@@ -63,18 +68,23 @@ def _header(rule: UpdateRule) -> list[str]:
     sign = "−" if layout.sign < 0 else ""
     scale = "" if abs(layout.sign) == 1 else f"{abs(layout.sign):g}·"
     return [
-        f"update rule of {rule.depth} layers, {rule.kernel} attention; column blocks {blocks}",
-        f"prediction = {sign}{scale}{layout.readout} of the last {layout.n_query} rows, the queries",
+        f"update rule of {_count(rule.depth, 'layer')}, {rule.kernel} attention; column blocks {blocks}",
+        f"prediction = {sign}{scale}{layout.readout} of the last {_count(layout.n_query, 'row')}, the queries",
         *(f"{SYMBOLS[name]} = Σ zᵀz over {RULES[name]}" for name in sums),
         *(["every coefficient is divided by n, the number of context rows"] if rule.per_n else []),
     ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _core(rule: UpdateRule, digits: int) -> list[str]:
     function = rule.function
     reached = "reached" if function.reached else "NOT REACHED"
     lines = [
-        f"core, the fewest words for relative error {function.core_error:g}, {reached}; coefficients from {rule.source['core']}",
+        f"core, the fewest words for relative error {function.core_error:g}, {reached}; "
+        f"coefficients from {rule.source['core']}",
         *coefficient_table([layer.labelled("core") for layer in rule.layers], digits),
     ]
     form = _form(rule)

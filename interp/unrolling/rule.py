@@ -112,7 +112,7 @@ class UpdateRule:
 
     layers: tuple[LayerRule, ...]
     layout: BlockLayout
-    kernel: AttentionKernel = AttentionKernel()
+    kernel: AttentionKernel = field(default_factory=AttentionKernel)
     source: Mapping[str, str] = field(default_factory=lambda: {"words": "weights"})
     function: Any = None
 
@@ -169,6 +169,12 @@ class UpdateRule:
         from interp.unrolling.render import to_text
 
         return to_text(self)
+
+    def summary(self) -> str:
+        """The rule in a few lines: what it is, and the core (all words where the rule was not fitted to prompts)."""
+        from interp.unrolling.render import to_summary
+
+        return to_summary(self)
 
     def latex(self) -> str:
         """The rule as LaTeX, amsmath's align* environments."""

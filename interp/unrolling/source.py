@@ -2,8 +2,10 @@
 
 from interp.unrolling.rule import GroupRule, Level, UpdateRule
 
-HEADER = '''"""Update rule of {depth} layers, level "{level}": predict(tokens) with tokens [batch, token, {d_model}], the last
-{n_query} rows the queries. Returns [batch, {n_query}, {width}]."""
+HEADER = '''"""Update rule of a transformer of {depth} layers, at the level "{level}".
+
+predict(tokens): tokens [batch, token, {d_model}], the last {n_query} rows the queries, to [batch, {n_query}, {width}].
+"""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """The closed form of a two-word rule: polynomials p, r, s in the spectrum of the input (MATH: EAGLE).
 
-With A_l, B_l the x columns of context and query rows and C_l, D_l their y columns, the words z_x S_xx → x (coefficient η)
-and z_x S_xy → y (coefficient −γ) give, G = AᵀA of the *input*,
+With A_l, B_l the x columns of context and query rows and C_l, D_l their y columns, the words z_x S_xx → x
+(coefficient η) and z_x S_xy → y (coefficient −γ) give, G = AᵀA of the *input*,
 
     A_l = A p_l(G)    B_l = B p_l(G)    C_l = r_l(AAᵀ) C    D_l = −B s_l(G) AᵀC
     p_{l+1} = p_l (1 + η_l g p_l²)    r_{l+1} = r_l (1 − γ_l g p_l²)    s_{l+1} = s_l + γ_l p_l² r_l

@@ -6,8 +6,8 @@ four indices, where only blocks of equal symmetry pair (MATH: the alphabet):
     z_P S_QR → S     pairs a with b and c with j (symmetrised in b, c)
     tr(S_QR) z_P → S     pairs b with c and a with j
 
-With blocks x and y these are the eight words of the literature; more blocks give more words by the same rule. Words that
-coincide (blocks of width 1) are listed once.
+With blocks x and y these are the eight words of the literature; more blocks give more words by the same rule. Words
+that coincide (blocks of width 1) are listed once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -116,7 +116,7 @@ def project(group: Group, words: Sequence[Word], layout: BlockLayout) -> Float[T
 def reproject(
     coefficients: Mapping[Word, float], kept: Collection[Word], widths: Mapping[str, int]
 ) -> dict[Word, float]:
-    """Least squares on a subset, from the least squares on all words: the residual of the latter is orthogonal to all."""
+    """Least squares on a subset, from that on all words, whose residual is orthogonal to every word."""
     words = list(coefficients)
     gram = _gram(words, widths)
     overlap = gram @ torch.tensor(list(coefficients.values()), dtype=torch.float64)

@@ -23,7 +23,10 @@ def digits(rule: object) -> list[dict[str, str]]:
 
 def large(rule: object) -> list[dict[str, str]]:
     """Coefficients above the rounding of float32 weights, as they are printed."""
-    return [{word: f"{value:.6g}" for word, value in layer.labelled("words").items() if abs(value) > 1e-5} for layer in rule.layers]
+    return [
+        {word: f"{value:.6g}" for word, value in layer.labelled("words").items() if abs(value) > 1e-5}
+        for layer in rule.layers
+    ]
 
 
 @pytest.mark.parametrize("name", zoo.names())

@@ -92,7 +92,12 @@ def test_random_weights_are_answered_with_no(tmp_path: Path, capsys: pytest.Capt
 
 def test_train_and_unroll(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "run"
-    assert run_app(app, ["train", "eagle-scalar", "--out", str(out), "--steps", "30", "--device", "cpu", "--format", "json"]) == 0
+    assert (
+        run_app(
+            app, ["train", "eagle-scalar", "--out", str(out), "--steps", "30", "--device", "cpu", "--format", "json"]
+        )
+        == 0
+    )
     values = json.loads(capsys.readouterr().out)
     assert values["recipe"]["steps"] == 30 and 0 <= values["history"][-1]["distance"] <= 1
     assert run_app(app, ["unroll", str(out), *FAST]) == 1  # 30 steps are no training
@@ -138,10 +143,19 @@ BAD = {
     "exact latex": (lambda path: ["unroll", "eagle-d10", "--format", "latex", "--exact", *FAST], "no LaTeX form"),
     "few prompts": (lambda path: ["unroll", "eagle-d10", "--prompts", "0"], "prompts=0"),
     "error of zero": (lambda path: ["unroll", "eagle-d10", "--core-error", "0"], "core_error=0"),
-    "unknown recipe": (lambda path: ["train", "eagel", "--out", str(path / "run")], "unknown recipe 'eagel'.*eagle-d10"),
+    "unknown recipe": (
+        lambda path: ["train", "eagel", "--out", str(path / "run")],
+        "unknown recipe 'eagel'.*eagle-d10",
+    ),
     "unknown device": (lambda path: ["train", "eagle-d10", "--out", str(path / "r"), "--device", "tpu9"], "tpu9"),
-    "nothing to resume": (lambda path: ["train", "eagle-d10", "--out", str(path / "run"), "--resume"], "no run to resume"),
-    "no such folder": (lambda path: ["unroll", "eagle-d10", "--out", str(path / "no" / "rule.txt"), *FAST], "cannot write"),
+    "nothing to resume": (
+        lambda path: ["train", "eagle-d10", "--out", str(path / "run"), "--resume"],
+        "no run to resume",
+    ),
+    "no such folder": (
+        lambda path: ["unroll", "eagle-d10", "--out", str(path / "no" / "rule.txt"), *FAST],
+        "cannot write",
+    ),
     "no right to write": (lambda path: ["unroll", "eagle-d10", "--out", "/proc/rule.txt", *FAST], "cannot write"),
     "no figure there": (lambda path: ["unroll", "eagle-d10", "--figure", "/proc/x/f.png", *FAST], "cannot write"),
 }

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 from interp.solvers import ConjugateGradient, GradientDescent, LeastSquares, NewtonSchulz, iterate
 from models.prompts import LogUniformSpectrum
 
-SOLVERS = {"gradient descent": GradientDescent(), "conjugate gradients": ConjugateGradient(), "Newton–Schulz": NewtonSchulz()}
+SOLVERS = {
+    "gradient descent": GradientDescent(),
+    "conjugate gradients": ConjugateGradient(),
+    "Newton–Schulz": NewtonSchulz(),
+}
 
 
 def problem(seed: int = 0, kappa: float = 5.0, rank: int | None = None) -> LeastSquares:
@@ -30,7 +34,7 @@ def test_converges_to_least_squares_of_least_norm(name: str, rank: int | None):
 @given(kappa=st.floats(1.5, 50), seed=st.integers(0, 50))
 @settings(max_examples=20, deadline=None)
 def test_residual_polynomials(kappa: float, seed: int):
-    """After k steps the error on an eigenvalue g is (1 − ηg)^k for gradient descent, (1 − g/λ_max)^(2^k) for Newton–Schulz."""
+    """The error on an eigenvalue g after k steps: (1 − ηg)^k for descent, (1 − g/λ_max)^(2^k) for Newton–Schulz."""
     case = problem(seed, kappa)
     g, U = torch.linalg.eigh(case.G)
     smallest, largest = case.spectrum

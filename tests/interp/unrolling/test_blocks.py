@@ -26,7 +26,9 @@ CASES = {
 def test_class_and_numbers(name: str, noise: float):
     matrix, expected, numbers = CASES[name]
     generator = torch.Generator().manual_seed(1)
-    noisy = matrix + noise * (matrix.norm() or 1) / 5 * torch.randn(matrix.shape, generator=generator, dtype=torch.float64)
+    noisy = matrix + noise * (matrix.norm() or 1) / 5 * torch.randn(
+        matrix.shape, generator=generator, dtype=torch.float64
+    )
     found = describe_block(noisy, tolerance=1e-2, scale=(matrix.norm().item() or 1.0))
     assert found.name == expected and found.residual <= 1e-2
     for key, value in numbers.items():

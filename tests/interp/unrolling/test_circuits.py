@@ -32,7 +32,9 @@ def test_exact_rule_is_the_forward_pass(name: str, scale: str):
     assert relative_errors(rule.predict(tokens, "exact"), model.predict(tokens)).max() < 1e-10
 
 
-@given(x=st.integers(1, 4), y=st.integers(1, 3), layers=st.integers(1, 4), heads=st.integers(1, 3), seed=st.integers(0, 99))
+@given(
+    x=st.integers(1, 4), y=st.integers(1, 3), layers=st.integers(1, 4), heads=st.integers(1, 3), seed=st.integers(0, 99)
+)
 @settings(max_examples=25, deadline=None)
 def test_exact_rule_is_the_forward_pass_for_all_sizes(x: int, y: int, layers: int, heads: int, seed: int):
     model = random_model(x, y, layers, heads, seed, size=0.5)
@@ -56,7 +58,9 @@ def test_words_do_not_see_the_disguise(name: str):
 def _with_second_head(model: HookedTransformer) -> HookedTransformer:
     generator = torch.Generator().manual_seed(8)
     shape = (model.cfg.n_layers, 1, model.cfg.d_model, model.cfg.d_model)
-    first = {name: torch.stack([getattr(block.attn, name) for block in model.blocks]).detach() for name in ("W_Q", "W_V")}
+    first = {
+        name: torch.stack([getattr(block.attn, name) for block in model.blocks]).detach() for name in ("W_Q", "W_V")
+    }
     more = {name: 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64) for name in first}
     return linear_model(*(torch.cat([first[name], more[name]], dim=1) for name in first), model.layout)
 
@@ -124,7 +128,10 @@ def _softmax(layout: BlockLayout) -> HookedTransformer:
 
 REFUSED = {
     "softmax": (_softmax, "softmax"),
-    "layer norm": (lambda layout: HookedTransformer(TransformerConfig(1, 1, 5, 5, normalization_type="LN"), layout), "LN"),
+    "layer norm": (
+        lambda layout: HookedTransformer(TransformerConfig(1, 1, 5, 5, normalization_type="LN"), layout),
+        "LN",
+    ),
     "mlp": (lambda layout: HookedTransformer(TransformerConfig(1, 1, 5, 5, attn_only=False, d_mlp=4), layout), "MLP"),
     "positions": (
         lambda layout: HookedTransformer(

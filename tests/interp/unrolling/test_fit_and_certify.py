@@ -88,10 +88,12 @@ def test_layer_fidelity_is_the_literatures(fitted):
 def test_task_error_and_blown_up_prompts():
     model = noisy_eagle(0.0)
     prompts = FAMILY.sample(200, seed=4)
-    tokens = prompts.tokens.clone()
-    tokens[:3] *= 6  # ‖A‖ = 6: outside of the domain, the iteration explodes
-    certificate = certify(unroll(model), model, type(prompts)(tokens, prompts.target * (tokens[:, :1, :1] / prompts.tokens[:, :1, :1])))
-    assert certificate.task is not None and certificate.task.blown_up == 3
+    factor = torch.ones(200, 1, 1, dtype=torch.float64)
+    factor[:3] = 6  # ‖A‖ = 6: outside of the domain, the iteration explodes
+    tokens, target = factor * prompts.tokens, factor * prompts.target
+    certificate = certify(unroll(model), model, type(prompts)(tokens, target))
+    assert certificate.task is not None
+    assert certificate.task.blown_up == int((relative_errors(model.predict(tokens), target) > 1).sum()) >= 3
     assert certificate.task.median_squared_error < 1 < certificate.task.mean_squared_error
     assert certificate.task.central_mean_squared_error <= certificate.task.mean_squared_error
 
@@ -110,7 +112,7 @@ def test_too_few_prompts_are_refused():
 
 def test_core_needs_prompts():
     rule = unroll(noisy_eagle(0.0))
-    with pytest.raises(ValueError, match="no level 'core'.*pass prompts"):
+    with pytest.raises(ValueError, match=r"no level 'core'.*pass prompts"):
         rule.predict(FAMILY.sample(3, seed=0).tokens, "core")
 
 
@@ -126,7 +128,12 @@ def test_two_groups_are_fitted_together():
     from interp import BlockLayout, Visibility
 
     layout = BlockLayout.standard(
-        x=5, y=3, n_query=2, sign=-1, machines=2, visibility=(Visibility("machine", "none"), Visibility("none", "context"))
+        x=5,
+        y=3,
+        n_query=2,
+        sign=-1,
+        machines=2,
+        visibility=(Visibility("machine", "none"), Visibility("none", "context")),
     )
     Q = torch.diag(torch.tensor([1.0] * 5 + [0.0] * 3)).double().expand(2, 2, -1, -1)
     V = torch.stack([torch.diag(torch.tensor([-c] * 5 + [-c] * 3)).double() for c in (1.0, 0.8)]).expand(2, 2, -1, -1)

@@ -87,13 +87,17 @@ def test_per_n_is_in_units_of_the_mean():
     model = linear_model(eye.repeat(2, 1, 1, 1), value.repeat(2, 1, 1, 1), layout, scale="n")
     form, prompts = closed_form(unroll(model)), FAMILY.sample(3, seed=0)
     assert form is not None and form.per_n
-    assert torch.allclose(prompts.B @ form.implicit_weights(prompts.A, prompts.C), model.predict(prompts.tokens), atol=1e-13)
+    assert torch.allclose(
+        prompts.B @ form.implicit_weights(prompts.A, prompts.C), model.predict(prompts.tokens), atol=1e-13
+    )
 
 
 def test_what_has_no_closed_form_says_why():
     cases = {
         "explain only": random_model(4, 2, 2, 1, seed=0),
-        "not all rows see the same context": random_model(4, 2, 2, 1, seed=0, visibility=Visibility("machine", "context")),
+        "not all rows see the same context": random_model(
+            4, 2, 2, 1, seed=0, visibility=Visibility("machine", "context")
+        ),
     }
     for reason, model in cases.items():
         rule = unroll(model)

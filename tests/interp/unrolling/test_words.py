@@ -62,7 +62,10 @@ def test_the_words_are_all_invariant_tensors(name: str):
         for i, k in itertools.combinations(range(at.start, at.stop), 2):
             turn = torch.zeros_like(eye)
             turn[i, k], turn[k, i] = 1, -1
-            moved = [torch.einsum(f"tabcj,{new}{old}->t{'abcj'.replace(old, new)}", tensors, turn) for old, new in zip("abcj", "pqrs", strict=True)]
+            moved = [
+                torch.einsum(f"tabcj,{new}{old}->t{'abcj'.replace(old, new)}", tensors, turn)
+                for old, new in zip("abcj", "pqrs", strict=True)
+            ]
             constraints.append(sum(moved))
     matrix = torch.cat([constraint.flatten(1) for constraint in constraints], dim=1)
     assert len(tensors) - torch.linalg.matrix_rank(matrix, tol=1e-9) == len(alphabet(layout))
@@ -88,7 +91,9 @@ def test_reprojection_on_a_subset_is_least_squares_on_it():
     full = project(group, words, layout)
     kept = words[1::2]
     again = reproject(dict(zip(words, full.tolist(), strict=True)), kept, layout.widths)
-    assert torch.allclose(torch.tensor(list(again.values()), dtype=torch.float64), project(group, kept, layout), atol=1e-12)
+    assert torch.allclose(
+        torch.tensor(list(again.values()), dtype=torch.float64), project(group, kept, layout), atol=1e-12
+    )
     fit = weight_fit(group, words, full, layout, list(layout.columns))
     direct = weight_fit(group, kept, project(group, kept, layout), layout, list(layout.columns))
     share = share_of(dict(zip(words, full.tolist(), strict=True)), fit, kept, layout.widths)
