@@ -4,8 +4,6 @@ Two forms compute the same outputs: the pattern form, which hooks on `hook_attn_
 and for feature maps the O(n) sums of `models.linear_attention`. `Attention.forms_pattern` decides.
 """
 
-from functools import partial
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -55,6 +53,7 @@ class Attention(nn.Module):
         super().__init__()
         self.cfg, self.layout, self.masks = cfg, layout, masks
         self.visibility = layout.head_visibility(cfg.n_heads)
+        self.one_rule = len(set(self.visibility)) == 1
         self.blind_rows = any("none" in (rule.context, rule.query) for rule in self.visibility)
         heads, d_model, d_head = cfg.n_heads, cfg.d_model, cfg.d_head
         self.W_Q, self.W_K, self.W_V = (weight(heads, d_model, d_head) for _ in range(3))
@@ -112,11 +111,10 @@ class Attention(nn.Module):
         if kernel.scale != "none":
             features_q = kernel.scale_factor(q.shape[-1], n_context) * features_q
         attend = linear_attention.attend_normalised if kernel.normalisation == "sum" else linear_attention.attend
-        attend = partial(attend, n_context=n_context, machines=self.layout.machines)
-        if len(set(self.visibility)) == 1:
-            return attend(features_q, features_k, v, self.visibility[0])
+        if self.one_rule:
+            return attend(features_q, features_k, v, self.visibility[0], n_context, self.layout.machines)
         heads = zip(features_q.unbind(1), features_k.unbind(1), v.unbind(1), self.visibility, strict=True)
-        return torch.stack([attend(*head) for head in heads], dim=1)
+        return torch.stack([attend(*head, n_context, self.layout.machines) for head in heads], dim=1)
 
 
 def _project(

@@ -104,15 +104,24 @@ class LayoutReadOut(nn.Module):
     """The output of every row, read through the layout: sign · read-out block.
 
     The matrix is kept in float64 and cast when the dtype or device of the stream changes, so that a model moved to
-    float32 and back reads out as before.
+    float32 and back reads out as before. Where it only cuts out consecutive columns they are cut out.
     """
 
     def __init__(self, layout: BlockLayout) -> None:
         super().__init__()
-        self.exact = layout.reader
-        self.matrix = self.exact
+        self.sign, self.exact = layout.sign, layout.reader
+        self.matrix, self.columns = self.exact, _consecutive_columns(self.exact / self.sign)
 
     def forward(self, z: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_out"]:
+        if self.columns is not None:
+            return self.sign * z[..., self.columns]
         if self.matrix.dtype != z.dtype or self.matrix.device != z.device:
             self.matrix = self.exact.to(z)
         return z @ self.matrix
+
+
+def _consecutive_columns(matrix: Float[Tensor, "d_model out"]) -> slice | None:
+    """The columns a matrix cuts out: `columns` with z[..., columns] = z @ matrix, or None."""
+    start = int(matrix[:, 0].argmax())
+    columns = slice(start, start + matrix.shape[1])
+    return columns if torch.equal(torch.eye(len(matrix)).to(matrix)[:, columns], matrix) else None

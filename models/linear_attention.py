@@ -23,11 +23,11 @@ Values = Float[Tensor, "*batch token width"]
 def attend(q: Features, k: Features, v: Values, visibility: Visibility, n_context: int, machines: int) -> Values:
     """Σ_k (q_i·k_k) v_k over the keys that row i sees; q and k are features already."""
     context, query = visibility.context, visibility.query
-    n_tokens = q.shape[-2]
     if context == query:
-        return _attend_rows(context, q, k, v, slice(0, n_tokens), n_context, machines)
-    parts = ((context, slice(0, n_context)), (query, slice(n_context, n_tokens)))
-    return torch.cat([_attend_rows(rule, q, k, v, rows, n_context, machines) for rule, rows in parts], dim=-2)
+        return _attend_rows(context, q, k, v, 0, n_context, machines)
+    first = _attend_rows(context, q[..., :n_context, :], k, v, 0, n_context, machines)
+    last = _attend_rows(query, q[..., n_context:, :], k, v, n_context, n_context, machines)
+    return torch.cat([first, last], dim=-2)
 
 
 def attend_normalised(
@@ -40,28 +40,24 @@ def attend_normalised(
 
 
 def _attend_rows(
-    rule: str, q: Features, k: Features, v: Values, rows: slice, n_context: int, machines: int
+    rule: str, q: Float[Tensor, "*batch row feature"], k: Features, v: Values, start: int, n_context: int, machines: int
 ) -> Float[Tensor, "*batch row width"]:
-    """The outputs of the rows in `rows`, one after the other, which all follow one rule."""
-    q = _at(q, rows)
+    """The outputs of the rows from `start` on whose queries are given, and which all follow one rule."""
+    own = slice(start, start + q.shape[-2])
     match rule:
         case "none":
             return v.new_zeros(*q.shape[:-1], v.shape[-1])
         case "context":
             return q @ _sum(k, v, n_context)
         case "machine":
-            return _per_machine(q, _at(k, rows), _at(v, rows), machines)
+            return _per_machine(q, k[..., own, :], v[..., own, :], machines)
         case "context_and_self":
-            return q @ _sum(k, v, n_context) + _own(q, _at(k, rows), _at(v, rows), n_context - rows.start)
+            return q @ _sum(k, v, n_context) + _self(q, k[..., own, :], v[..., own, :], n_context - start)
         case "causal":
-            return q @ _sum(k, v, rows.start) + running(q, _at(k, rows), _at(v, rows))
+            return q @ _sum(k, v, start) + running(q, k[..., own, :], v[..., own, :])
         case "all":
             return q @ (k.mT @ v)
     raise ValueError(f"the visibility rule {rule!r} has no O(n) form")
-
-
-def _at(u: Tensor, rows: slice) -> Tensor:
-    return u[..., rows, :]
 
 
 def _sum(k: Features, v: Values, stop: int) -> Float[Tensor, "*batch feature width"]:
@@ -74,7 +70,7 @@ def _per_machine(q: Features, k: Features, v: Values, machines: int) -> Values:
     return (q @ (k.mT @ v)).flatten(-3, -2)
 
 
-def _own(q: Features, k: Features, v: Values, n_context: int) -> Values:
+def _self(q: Features, k: Features, v: Values, n_context: int) -> Values:
     """A row's own term, for query rows only: a context row is among the context already."""
     own = (q * k).sum(-1, keepdim=True) * v
     return torch.cat([torch.zeros_like(own[..., :n_context, :]), own[..., n_context:, :]], dim=-2)
