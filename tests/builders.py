@@ -25,15 +25,20 @@ def linear_model(Q: Tensor, V: Tensor, layout: BlockLayout, scale: str = "none")
 
 
 def random_model(
-    x: int, y: int, layers: int, heads: int, seed: int, scale: str = "none", visibility: object = None, size: float = 0.1
+    x: int,
+    y: int,
+    layers: int,
+    heads: int,
+    seed: int,
+    scale: str = "none",
+    visibility: object = None,
+    size: float = 0.1,
 ) -> HookedTransformer:
     """Random heads in a layout x | y of two query rows."""
     visibility = visibility or Visibility()
     layout = BlockLayout.standard(x=x, y=y, n_query=2, sign=-1, visibility=visibility, machines=2)
     generator = torch.Generator().manual_seed(seed)
-    Q, V = (
-        size * torch.randn(layers, heads, x + y, x + y, generator=generator, dtype=torch.float64) for _ in range(2)
-    )
+    Q, V = (size * torch.randn(layers, heads, x + y, x + y, generator=generator, dtype=torch.float64) for _ in range(2))
     return linear_model(Q, V, layout, scale)
 
 
@@ -42,7 +47,9 @@ def eagle_model(eta: list[float], gamma: list[float], layout: BlockLayout, noise
     x, y = layout.widths["x"], layout.widths["y"]
     generator = torch.Generator().manual_seed(seed)
     Q = torch.diag(torch.cat([torch.ones(x), torch.zeros(y)])).double().expand(len(eta), 1, -1, -1).clone()
-    V = torch.stack([torch.diag(torch.tensor([e] * x + [-c] * y)).double()[None] for e, c in zip(eta, gamma, strict=True)])
+    V = torch.stack(
+        [torch.diag(torch.tensor([e] * x + [-c] * y)).double()[None] for e, c in zip(eta, gamma, strict=True)]
+    )
     for matrix in (Q, V):
         size = matrix.norm(dim=(-2, -1), keepdim=True) / (x + y)
         matrix += noise * size * torch.randn(matrix.shape, generator=generator, dtype=torch.float64)

@@ -15,7 +15,9 @@ WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 
 def weights_of(model: HookedTransformer) -> dict[str, Tensor]:
     """Name → [layer, head, ., .], in float64."""
-    return {name: torch.stack([getattr(block.attn, name) for block in model.blocks]).detach().double() for name in WEIGHTS}
+    return {
+        name: torch.stack([getattr(block.attn, name) for block in model.blocks]).detach().double() for name in WEIGHTS
+    }
 
 
 def with_weights(model: HookedTransformer, weights: dict[str, Tensor]) -> HookedTransformer:
