@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from models import checkpoints, zoo
-from models.prompts import LogUniformSpectrum, PromptFamily, family_from_dict
+from models.prompts import LogUniformSpectrum, PromptFamily, Prompts, family_from_dict
+from models.training import pick_device
 from models.transformer import HookedTransformer
 
 FRESH = 1_000_000  # seeds of analyses start here, far from those of trainings and their evaluations
@@ -21,14 +24,22 @@ class Subject:
     family: PromptFamily
     stated: bool
     metadata: Mapping[str, Any]
+    device: torch.device
+
+    def prompts(self, count: int, seed: int, family: PromptFamily | None = None) -> Prompts:
+        """Fresh prompts of the model's family, or of another, on the model's device."""
+        return (family or self.family).sample(count, seed=FRESH + seed, device=self.device)
 
 
-def open_subject(reference: str) -> Subject:
-    """A zoo name, or a path to a checkpoint directory or file.
+def open_subject(reference: str, device: str = "cpu") -> Subject:
+    """A zoo name, or a path to a checkpoint directory or file; the model on a device, its prompts too.
 
     Raises:
-        ValueError: neither exists, or the checkpoint is unusable.
+        ValueError: neither exists, the checkpoint is unusable, or the device has no float64.
     """
+    chosen = pick_device(device)
+    if chosen.type == "mps":
+        raise ValueError("analyses run in float64, which the device mps does not have; give --device cpu or cuda")
     if reference in zoo.names():
         model, metadata, name = zoo.load(reference), zoo.metadata(reference), reference
     elif Path(reference).exists():
@@ -40,7 +51,7 @@ def open_subject(reference: str) -> Subject:
         )
     task = metadata.get("task")
     family = family_from_dict(task) if task else assumed_family(model)
-    return Subject(name, model, family, bool(task), metadata)
+    return Subject(name, model.to(chosen), family, bool(task), metadata, chosen)
 
 
 def assumed_family(model: HookedTransformer) -> PromptFamily:

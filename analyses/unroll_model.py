@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from analyses.subject import FRESH, Subject, open_subject
+from analyses.subject import Subject, open_subject
 from analyses.terminal import note, run_app, to_json, write_or_print
 from interp import certify, unroll
 from interp.unrolling import Certificate, UpdateRule
@@ -26,12 +26,14 @@ class Config:
         model: a zoo name or the path of a checkpoint.
         fitting: prompts on which words are dropped and coefficients refitted.
         prompts: fresh prompts of the certificate; a quarter of them for each edge of the training distribution.
+        device: where model and prompts live.
         core_error: error that the core must reach.
         words_error: largest rms error (central 99 %) of all words at which the certificate still says yes.
     """
 
     model: str
     seed: int = 0
+    device: str = "cpu"
     fitting: int = 512
     prompts: int = 1024
     core_error: float = 2e-3
@@ -84,12 +86,12 @@ class Unrolled:
 
 def run(config: Config) -> Unrolled:
     """Load, unroll, certify."""
-    subject = open_subject(config.model)
-    seed = FRESH + 3 * config.seed
-    rule = unroll(subject.model, prompts=subject.family.sample(config.fitting, seed=seed), core_error=config.core_error)
-    certificate = certify(rule, subject.model, subject.family.sample(config.prompts, seed=seed + 1))
+    subject = open_subject(config.model, config.device)
+    seed = 3 * config.seed
+    rule = unroll(subject.model, prompts=subject.prompts(config.fitting, seed), core_error=config.core_error)
+    certificate = certify(rule, subject.model, subject.prompts(config.prompts, seed + 1))
     edges = {
-        label: certify(rule, subject.model, family.sample(max(4, config.prompts // 4), seed=seed + 2))
+        label: certify(rule, subject.model, subject.prompts(max(4, config.prompts // 4), seed + 2, family))
         for label, family in subject.family.edges().items()
     }
     return Unrolled(subject, rule, certificate, edges, _failures(certificate, config))
@@ -159,9 +161,10 @@ def command(
         float, typer.Option(help="Error of all words that is still certified.")
     ] = Config.words_error,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "cpu",
 ) -> None:
     """Print the update rule that a model runs, and its certificate. Exit code 1 if the certificate is not granted."""
-    config = Config(model, seed=seed, prompts=prompts, core_error=core_error, words_error=words_error)
+    config = Config(model, seed, device, prompts=prompts, core_error=core_error, words_error=words_error)
     result = run(config)
     text = render(result, format, exact)
     if figure is not None:
@@ -176,7 +179,7 @@ def _draw(result: Unrolled, path: Path, seed: int) -> None:
     from analyses.figures import draw_error_by_depth, error_by_depth
 
     subject = result.subject
-    prompts = subject.family.sample(512, seed=FRESH + 3 * seed + 1)
+    prompts = subject.prompts(512, 3 * seed + 1)
     draw_error_by_depth(error_by_depth(subject.model, result.rule, prompts), subject.name, path)
     note(f"figure: {path}")
 

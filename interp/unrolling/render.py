@@ -68,7 +68,7 @@ def _header(rule: UpdateRule) -> list[str]:
     sign = "−" if layout.sign < 0 else ""
     scale = "" if abs(layout.sign) == 1 else f"{abs(layout.sign):g}·"
     return [
-        f"update rule of {_count(rule.depth, 'layer')}, {rule.kernel} attention; column blocks {blocks}",
+        f"update rule of {_count(rule.depth, 'layer')}, attention kernel {rule.kernel}; column blocks {blocks}",
         f"prediction = {sign}{scale}{layout.readout} of the last {_count(layout.n_query, 'row')}, the queries",
         *(f"{SYMBOLS[name]} = Σ zᵀz over {RULES[name]}" for name in sums),
         *(["every coefficient is divided by n, the number of context rows"] if rule.per_n else []),
