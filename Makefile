@@ -18,7 +18,7 @@ readme: $(VENV)/installed  ## every block of the README gives the output it show
 	$(BIN)/python docs/readme.py --check
 
 bench: $(VENV)/installed  ## ratios of timings; never part of the suite
-	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-columns=median,rounds
+	$(BIN)/python -m pytest benchmarks -o addopts= -s --benchmark-only --benchmark-columns=median,rounds
 
 $(VENV)/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)

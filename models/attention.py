@@ -120,5 +120,5 @@ class Attention(nn.Module):
 def _project(
     z: Float[Tensor, "batch token d_model"], W: Float[Tensor, "head d_model d_head"], b: Tensor | None
 ) -> PerHead:
-    flat = functional.linear(z, W.transpose(1, 2).flatten(0, 1), None if b is None else b.flatten())
+    flat = functional.linear(z, W.mT.flatten(0, 1), None if b is None else b.flatten())
     return flat.unflatten(-1, (W.shape[0], W.shape[-1]))

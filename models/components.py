@@ -70,10 +70,14 @@ class ReadIn(nn.Module):
 
 
 class TokensAsStream(nn.Module):
-    """The tokens are the residual stream: a copy, so that a hook which writes in place cannot change the prompt."""
+    """The tokens are the residual stream: copied if a hook could write into it in place, and so into the prompt."""
+
+    def __init__(self, *points: HookPoint) -> None:
+        super().__init__()
+        self.points = points  # a tuple: the hook points belong to other modules
 
     def forward(self, tokens: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
-        return tokens.clone()
+        return tokens.clone() if is_hooked(*self.points) else tokens
 
 
 class Positions(nn.Module):

@@ -18,10 +18,10 @@ Hooks = Sequence[tuple[str | Callable[[str], bool], Callable[..., Any]]]
 
 def is_hooked(*points: nn.Module) -> bool:
     """Does any hook, forward or backward, sit on one of these hook points."""
-    return any(
-        point._forward_hooks or point._forward_pre_hooks or point._backward_hooks or point._backward_pre_hooks
-        for point in points
-    )
+    for point in points:
+        if point._forward_hooks or point._forward_pre_hooks or point._backward_hooks or point._backward_pre_hooks:
+            return True
+    return False
 
 
 class StrictHookedModule(HookedRootModule):

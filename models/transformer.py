@@ -61,13 +61,15 @@ class HookedTransformer(StackedWeights):
         super().__init__()
         _check_layout(cfg, layout)
         self.cfg, self.layout = cfg, layout
-        self.embed = TokensAsStream() if cfg.d_in is None else ReadIn(cfg)
         self.hook_embed = HookPoint()  # [batch, token, d_model]
         self.pos_embed = None if cfg.positional_embedding_type is None else Positions(cfg)
         if self.pos_embed is not None:
             self.hook_pos_embed = HookPoint()  # [batch, token, d_model]
         masks = Masks(layout, cfg.n_heads)
         self.blocks = nn.ModuleList(Block(cfg, layout, masks) for _ in range(cfg.n_layers))
+        self.embed = (
+            ReadIn(cfg) if cfg.d_in is not None else TokensAsStream(self.hook_embed, self.blocks[0].hook_resid_pre)
+        )
         self.ln_final = nn.Identity() if cfg.d_out is None else _norm(cfg)
         self.unembed = LayoutReadOut(layout) if cfg.d_out is None else ReadOut(cfg.d_model, cfg.d_out)
         self._draw_weights()
