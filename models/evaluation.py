@@ -46,7 +46,8 @@ class Evaluation:
     Args:
         prompts, seed: which prompts.
         squared_error: mean over the entries of D of (prediction - D*)², a prompt.
-        relative_error: ‖prediction - D*‖ / ‖D*‖, a prompt.
+        relative_error: ‖prediction - D*‖ / ‖D*‖, a prompt; heavy-tailed where D* is a single number.
+        pooled_relative_error: (Σ ‖prediction - D*‖² / Σ ‖D*‖²)^½ over all prompts.
         zero_squared_error: the squared error of the answer 0.
         blown_up: prompts on which the answer 0 would have been better.
     """
@@ -55,6 +56,7 @@ class Evaluation:
     seed: int
     squared_error: Spread
     relative_error: Spread
+    pooled_relative_error: float
     zero_squared_error: Spread
     blown_up: int
 
@@ -74,6 +76,7 @@ def evaluate(model: HookedTransformer, family: PromptFamily, *, count: int = 409
         seed=seed,
         squared_error=Spread.of(squared / entries),
         relative_error=Spread.of((squared / answer).sqrt()),
+        pooled_relative_error=(squared.sum() / answer.sum()).sqrt().item(),
         zero_squared_error=Spread.of(answer / entries),
         blown_up=int((~(squared <= answer)).sum()),
     )

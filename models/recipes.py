@@ -19,7 +19,8 @@ class Recipe:
     """Everything that decides a trained linear-attention model, except the seed.
 
     The loss of a batch is the mean over prompts of log(1 + sharpness · e). For small errors that is sharpness · e; a
-    prompt that the model blows up on keeps a gradient without drowning the others. e of a prompt is
+    prompt that the model blows up on keeps a gradient without drowning the others. The larger the sharpness, the more
+    the typical prompt counts against the worst, and the fewer seeds end in a poor optimum. e of a prompt is
 
         "relative": ‖prediction - D*‖² / ‖D*‖²         "squared": the mean of (prediction - D*)² over the entries of D
 
@@ -131,16 +132,17 @@ RECIPES: dict[str, Recipe] = {
             batch=512,
             weight_decay=0.1,
             error="squared",
-            sharpness=3000,
+            sharpness=1e4,
         ),
         Recipe(
             name="eagle-d10",
             about="Block completion at d = 10, d' = 5 with singular values over [1/10, 1], four layers.",
             family=_D10,
             n_layers=4,
-            steps=16000,
+            steps=12000,
             rate=3e-2,
             weight_decay=0.03,
+            sharpness=1e5,
         ),
         Recipe(
             name="eagle-deep",
@@ -148,26 +150,29 @@ RECIPES: dict[str, Recipe] = {
             family=_D10,
             n_layers=5,
             steps=16000,
-            rate=1e-2,
+            rate=2e-2,
             weight_decay=0.03,
+            sharpness=1e7,
         ),
         Recipe(
             name="eagle-scalar",
             about="Scalar prediction, the in-context regression of one number: d = 10, one query, one label.",
             family=LogUniformSpectrum(n=10, d=10, n_query=1, d_out=1, kappa=10),
             n_layers=4,
-            steps=16000,
+            steps=12000,
             rate=3e-2,
             weight_decay=0.03,
+            sharpness=1e5,
         ),
         Recipe(
             name="eagle-nystrom",
             about="Nyström extrapolation of Haar-rotated positive semidefinite matrices, 10 + 5 rows and columns.",
             family=HaarNystrom(n=10, n_query=5, kappa=10),
             n_layers=4,
-            steps=16000,
+            steps=12000,
             rate=3e-2,
             weight_decay=0.03,
+            sharpness=1e5,
         ),
     )
 }

@@ -24,7 +24,7 @@ def build(
 ) -> Path:
     """Train every seed under `runs` (going on with runs that are there), and save the best in `target`.
 
-    The best has the smallest error of its own evaluation: the rms relative error, or for recipes that train on the
+    The best has the smallest error of its own evaluation: the pooled relative error, or for recipes that train on the
     squared error its median. The results of all seeds are stored with it.
     """
     trained = [_train(chosen, runs / chosen.name / f"seed-{seed}", seed, device, progress) for seed in seeds]
@@ -36,7 +36,7 @@ def build(
 def merit(chosen: Recipe, metadata: dict[str, Any]) -> float:
     """The error by which seeds are compared; infinite if it was not finite."""
     metrics = metadata["metrics"]
-    error = metrics["relative_error"]["rms"] if chosen.error == "relative" else metrics["squared_error"]["median"]
+    error = metrics["pooled_relative_error"] if chosen.error == "relative" else metrics["squared_error"]["median"]
     return float("inf") if error is None else error
 
 

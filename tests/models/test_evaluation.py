@@ -31,6 +31,8 @@ def test_errors_against_the_definition():
     assert evaluation.squared_error.mean == pytest.approx(gap.square().mean().item())
     assert evaluation.relative_error.rms == pytest.approx(relative.square().mean().sqrt().item())
     assert evaluation.relative_error.maximum == pytest.approx(relative.max().item())
+    pooled = gap.norm() / prompts.target.norm()
+    assert evaluation.pooled_relative_error == pytest.approx(pooled.item())
     assert evaluation.blown_up == int((relative > 1).sum())
 
 
