@@ -89,7 +89,8 @@ class AttentionKernel:
         return asdict(self)
 
     def scale_factor(self, d_head: int, n_context: int) -> float:
-        return {"none": 1.0, "sqrt_d_head": d_head**-0.5, "n": 1 / n_context}[self.scale]
+        """The number that multiplies the scores."""
+        return 1.0 if self.scale == "none" else d_head**-0.5 if self.scale == "sqrt_d_head" else 1 / n_context
 
     def feature_map(self, learned: FeatureMap | None = None) -> FeatureMap:
         """φ of this kernel; `learned` is the model's own, for similarity "learned"."""

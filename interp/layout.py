@@ -73,6 +73,8 @@ class BlockLayout:
             raise ValueError("BlockLayout: no column blocks given; give at least x and y, each [d_model, width]")
         columns = {name: basis.detach().to("cpu", torch.float64) for name, basis in self.columns.items()}
         object.__setattr__(self, "columns", columns)
+        if not isinstance(self.visibility, Visibility):
+            object.__setattr__(self, "visibility", tuple(self.visibility))
         self._check_rows()
         self._check_columns()
 
@@ -111,6 +113,11 @@ class BlockLayout:
         """Blocks as consecutive columns: `BlockLayout.standard(x=10, y=5, n_query=5, sign=-1)`."""
         own = {"n_query", "visibility", "machines", "readout", "sign"}
         widths = {name: value for name, value in options.items() if name not in own}
+        for name, width in widths.items():
+            if not isinstance(width, int):
+                raise ValueError(
+                    f"BlockLayout.standard: {name}={width!r} is no width of a block; options: {sorted(own)}"
+                )
         eye, start, columns = torch.eye(sum(widths.values()), dtype=torch.float64), 0, {}
         for name, width in widths.items():
             columns[name], start = eye[:, start : start + width], start + width

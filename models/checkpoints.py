@@ -41,7 +41,8 @@ def save(model: HookedTransformer, directory: str | Path, name: str, metadata: M
     An earlier checkpoint of that name is replaced. If anything fails, no new file stays.
 
     Raises:
-        CheckpointError: the name is no file name, a weight is not finite, the metadata is no JSON, or the disk refuses.
+        CheckpointError: the name is no file name, a weight is not finite or does not belong to the config, the metadata
+            is no JSON, or the disk refuses.
     """
     if not name or name.startswith(".") or Path(name).name != name:
         raise CheckpointError(f"a checkpoint needs a plain file name without a path or a leading dot, got {name!r}")
@@ -95,9 +96,10 @@ def names(directory: str | Path) -> list[str]:
 
 def _weights_to_bytes(model: HookedTransformer) -> bytes:
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    for name, tensor in weights.items():
-        if not tensor.isfinite().all():
-            raise CheckpointError(f"the weight {name!r} holds NaN or infinite values; such a model is not saved")
+    try:
+        HookedTransformer.from_weights(model.cfg, model.layout, weights)
+    except ValueError as error:
+        raise CheckpointError(f"the model is not saved, as it could not be loaded again: {error}") from error
     return safetensors.torch.save(weights)
 
 

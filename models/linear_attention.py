@@ -33,7 +33,7 @@ def attend(q: Features, k: Features, v: Values, visibility: Visibility, n_contex
 def attend_normalised(
     q: Features, k: Features, v: Values, visibility: Visibility, n_context: int, machines: int
 ) -> Values:
-    """The same, each row divided by its sum Σ_k q_i·k_k; a row whose sum is 0 is left as it is."""
+    """The same, each row divided by its sum Σ_k q_i·k_k; a row whose sum is 0 stays 0."""
     ones = v.new_ones(*v.shape[:-1], 1)
     sums = attend(q, k, torch.cat([v, ones], dim=-1), visibility, n_context, machines)
     return divide_by_total(sums[..., :-1], sums[..., -1:])
@@ -54,7 +54,8 @@ def _attend_rows(
         case "context_and_self":
             return q @ _sum(k, v, n_context) + _self(q, k[..., own, :], v[..., own, :], n_context - start)
         case "causal":
-            return q @ _sum(k, v, start) + running(q, k[..., own, :], v[..., own, :])
+            since_start = running(q, k[..., own, :], v[..., own, :])
+            return since_start + q @ _sum(k, v, start) if start else since_start
         case "all":
             return q @ (k.mT @ v)
     raise ValueError(f"the visibility rule {rule!r} has no O(n) form")

@@ -11,7 +11,7 @@ from models.strict import StrictHookedModule
 
 
 class StackedWeights(StrictHookedModule):
-    """What `ActivationCache` and users of TransformerLens expect of a model: W_Q … b_out, QK, OV, accumulated_bias."""
+    """What `ActivationCache` and users of TransformerLens ask of a model: W_Q … W_out, QK, OV, accumulated_bias."""
 
     blocks: Any
 

@@ -80,6 +80,10 @@ def test_the_layout_keeps_its_own_columns():
     columns = {"x": torch.eye(2)[:, :1], "y": torch.eye(2)[:, 1:]}
     layout = BlockLayout(columns)
     columns["x"] = torch.zeros(2, 1)
+    rules = [Visibility()]
+    per_head = BlockLayout.standard(x=1, y=1, visibility=rules)
+    rules.append(Visibility())
+    assert per_head.visibility == (Visibility(),)
     assert torch.equal(layout.columns["x"], torch.tensor([[1.0], [0.0]], dtype=torch.float64))
 
 
@@ -173,6 +177,11 @@ def test_bad_dictionaries_are_refused(name: str):
     spoil(values)
     with pytest.raises(ValueError, match=message):
         BlockLayout.from_dict(values)
+
+
+def test_a_misspelt_option_is_no_block():
+    with pytest.raises(ValueError, match=r"visibilty=.* is no width of a block; options: .*'visibility'"):
+        BlockLayout.standard(x=2, y=1, visibilty=Visibility())
 
 
 def test_rows_that_do_not_fit_are_refused():

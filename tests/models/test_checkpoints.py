@@ -200,6 +200,18 @@ def test_a_broken_model_is_not_saved(value: float, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_that_could_not_be_loaded_again_is_not_saved(tmp_path: Path):
+    model = HookedTransformer(TransformerConfig(1, 1, 5, 5), EAGLE)
+    model.blocks[0].attn.b_Q = torch.nn.Parameter(torch.zeros(1, 5))
+    with pytest.raises(CheckpointError, match=r"could not be loaded again: .* first 'blocks.0.attn.b_Q'"):
+        checkpoints.save(model, tmp_path, "eagle")
+    model = HookedTransformer(TransformerConfig(2, 1, 5, 5), EAGLE)
+    model.blocks[0].double()
+    with pytest.raises(CheckpointError, match="could not be loaded again: the weights must share one floating dtype"):
+        checkpoints.save(model, tmp_path, "eagle")
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- corrupted checkpoints -----------------------------------------------------------------------------------------
 
 

@@ -275,6 +275,16 @@ def test_a_kernel_swap_by_hooks_is_the_other_model(tokens: Tensor):
     assert close(model.run_with_hooks(tokens, fwd_hooks=hooks), expected)
 
 
+def test_nothing_is_tied_to_the_cpu(model: HookedTransformer, tokens: Tensor):
+    """On the meta device, which refuses to mix with another as a GPU does."""
+    shape = model(tokens).shape
+    model, tokens = model.to("meta"), tokens.to("meta")
+    assert model(tokens).shape == shape
+    output, cache = model.run_with_cache(tokens)
+    assert (output.shape, output.device.type) == (shape, "meta")
+    assert {cache[name].device.type for name in cache} == {"meta"}
+
+
 def test_gradients_can_be_cached(tokens: Tensor):
     model, gradients = build("learned"), {}
     name = "blocks.1.attn.hook_pattern"
