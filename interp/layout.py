@@ -15,36 +15,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-ROLES = ("context", "query")
-RULES = {
-    "none": "no row",
-    "context": "all context rows",
-    "machine": "the context rows of its own machine",
-    "context_and_self": "all context rows and itself",
-    "causal": "itself and every row before it",
-    "all": "every row",
-}
+from interp.visibility import ROLES, RULES, Visibility, visibility_mask
 
-
-@dataclass(frozen=True)
-class Visibility:
-    """Which rows a context row and a query row see, by the names in `RULES`.
-
-    A head that only queries use is `Visibility(context="none", query="context")`.
-    """
-
-    context: str = "context"
-    query: str = "context"
-
-    def __post_init__(self) -> None:
-        for role in ROLES:
-            if self.of(role) not in RULES:
-                raise ValueError(f"Visibility: unknown rule {self.of(role)!r}; known rules: {', '.join(RULES)}")
-        if self.query == "machine":
-            raise ValueError("Visibility: query rows belong to no machine; give them 'context', 'all' or 'none'")
-
-    def of(self, role: str) -> str:
-        return getattr(self, role)
+__all__ = ["ROLES", "RULES", "BlockLayout", "Visibility"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +32,7 @@ class BlockLayout:
         machines: the context rows are split evenly, in order, over this many machines.
         readout: the block in which the model answers, on the query rows.
         sign: the prediction is sign * that block (EAGLE models end at D → -B A⁺ C, so theirs is -1).
+        symmetry: blocks that rotate together with another, {"velocity": "y"}; every block turns by itself otherwise.
     """
 
     columns: Mapping[str, Float[Tensor, "d_model width"]]
@@ -67,6 +41,7 @@ class BlockLayout:
     machines: int = 1
     readout: str = "y"
     sign: float = 1.0
+    symmetry: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -77,6 +52,7 @@ class BlockLayout:
             object.__setattr__(self, "visibility", tuple(self.visibility))
         self._check_rows()
         self._check_columns()
+        self._check_symmetry()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BlockLayout) and self.to_dict() == other.to_dict()
@@ -108,10 +84,29 @@ class BlockLayout:
                 "exactly once; name the remaining directions as a block of their own"
             )
 
+    def _check_symmetry(self) -> None:
+        for name, partner in self.symmetry.items():
+            if name not in self.columns or partner not in self.columns:
+                raise ValueError(
+                    f"BlockLayout: symmetry {name!r} with {partner!r}, but the blocks are {list(self.columns)}"
+                )
+            if self.widths[name] != self.widths[partner]:
+                raise ValueError(
+                    f"BlockLayout: {name} and {partner} cannot rotate together: the widths are {self.widths}"
+                )
+            if partner in self.symmetry:
+                raise ValueError(
+                    f"BlockLayout: {name} rotates with {partner}, which itself rotates with another; name that"
+                )
+
+    def rotates_with(self, name: str) -> str:
+        """The block whose rotations a block follows: its partner in `symmetry`, or itself."""
+        return self.symmetry.get(name, name)
+
     @classmethod
     def standard(cls, **options: Any) -> "BlockLayout":
         """Blocks as consecutive columns: `BlockLayout.standard(x=10, y=5, n_query=5, sign=-1)`."""
-        own = {"n_query", "visibility", "machines", "readout", "sign"}
+        own = {entry.name for entry in fields(cls)} - {"columns"}
         widths = {name: value for name, value in options.items() if name not in own}
         for name, width in widths.items():
             if not isinstance(width, int):
@@ -185,34 +180,8 @@ class BlockLayout:
     def allowed(self, n_tokens: int, n_heads: int) -> Bool[Tensor, "head token token"]:
         """allowed[h, i, k]: may row i see row k in head h."""
         rules = self.head_visibility(n_heads)
-        return torch.stack([self._allowed_by(rule, n_tokens) for rule in rules])
-
-    def _allowed_by(self, visibility: Visibility, n_tokens: int) -> Bool[Tensor, "token token"]:
         n = self.n_context(n_tokens)
-        return torch.cat(
-            [self.rule_mask(visibility.context, n_tokens)[:n], self.rule_mask(visibility.query, n_tokens)[n:]]
-        )
-
-    def rule_mask(self, rule: str, n_tokens: int) -> Bool[Tensor, "token token"]:
-        """mask[i, k]: does row i see row k under one rule of `RULES`."""
-        row = torch.arange(n_tokens)
-        n, own = self.n_context(n_tokens), row[:, None] == row
-        context = (row < n).expand(n_tokens, n_tokens)
-        match rule:
-            case "none":
-                return torch.zeros_like(own)
-            case "context":
-                return context
-            case "machine":
-                machine = row // (n // self.machines)
-                return context & (machine[:, None] == machine)
-            case "context_and_self":
-                return context | own
-            case "causal":
-                return row[:, None] >= row
-            case "all":
-                return torch.ones_like(own)
-        raise ValueError(f"unknown visibility rule {rule!r}; known rules: {', '.join(RULES)}")
+        return torch.stack([visibility_mask(rule, n_tokens, n, self.machines) for rule in rules])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a basis of unit vectors is written as their indices."""
@@ -225,6 +194,7 @@ class BlockLayout:
             "machines": self.machines,
             "readout": self.readout,
             "sign": self.sign,
+            "symmetry": dict(self.symmetry),
         }
 
     @classmethod
@@ -235,7 +205,7 @@ class BlockLayout:
             ValueError: an entry is missing, unknown or malformed.
         """
         known = {entry.name for entry in fields(cls)}
-        if set(values) != known:
+        if {*values, "symmetry"} != known:
             raise ValueError(f"BlockLayout: the entries must be {sorted(known)}, got {sorted(values)}")
         try:
             columns, visibility = _columns_from_lists(values["columns"]), _visibility_from(values["visibility"])

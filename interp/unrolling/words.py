@@ -58,16 +58,9 @@ class Word:
         return [(self.row, self.left, self.right, self.into, "b"), (self.row, self.right, self.left, self.into, "c")]
 
 
-def alphabet(layout: BlockLayout, symmetry: Mapping[str, str] | None = None) -> list[Word]:
-    """All words of a layout, each once.
-
-    Args:
-        symmetry: which blocks rotate together (a velocity block with y, say); by default each block by itself.
-    """
-    kind = {name: (symmetry or {}).get(name, name) for name in layout.columns}
-    for first, second in product(kind, kind):
-        if kind[first] == kind[second] and layout.widths[first] != layout.widths[second]:
-            raise ValueError(f"blocks {first} and {second} cannot rotate together: their widths are {layout.widths}")
+def alphabet(layout: BlockLayout) -> list[Word]:
+    """All words of a layout, each once; blocks of one `layout.symmetry` pair with one another."""
+    kind = {name: layout.rotates_with(name) for name in layout.columns}
     names = list(layout.columns)
     same = [(p, q) for p, q in product(names, names) if kind[p] == kind[q]]
     words = [Word(p, q, r, s) for (r, s), (p, q) in product(same, same)]

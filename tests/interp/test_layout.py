@@ -203,5 +203,23 @@ def test_visibilities_that_do_not_fit_are_refused():
         Visibility("machine", "machine")
     with pytest.raises(ValueError, match="2 visibilities for a model of 3 heads"):
         LAYOUTS["heads"].head_visibility(3)
-    with pytest.raises(ValueError, match="unknown visibility rule 'some'"):
-        LAYOUTS["heads"].rule_mask("some", 4)
+
+
+@pytest.mark.parametrize(
+    ("symmetry", "message"),
+    [
+        ({"velocity": "z"}, "the blocks are"),
+        ({"velocity": "x"}, "cannot rotate together"),
+        ({"velocity": "y", "y": "velocity"}, "itself rotates with another"),
+    ],
+)
+def test_symmetry_is_between_blocks_of_one_width(symmetry: dict[str, str], message: str):
+    with pytest.raises(ValueError, match=message):
+        BlockLayout.standard(x=3, y=2, velocity=2, symmetry=symmetry)
+
+
+def test_symmetry_is_stored_and_old_layouts_have_none():
+    layout = BlockLayout.standard(x=3, y=2, velocity=2, symmetry={"velocity": "y"})
+    assert BlockLayout.from_dict(layout.to_dict()).symmetry == {"velocity": "y"}
+    values = {name: value for name, value in layout.to_dict().items() if name != "symmetry"}
+    assert BlockLayout.from_dict(values).symmetry == {}
