@@ -131,6 +131,7 @@ RECIPES: dict[str, Recipe] = {
             rate=1e-2,
             batch=512,
             weight_decay=0.1,
+            init_std=0.02,
             error="squared",
             sharpness=1e4,
         ),
