@@ -77,13 +77,13 @@ def _independent(words: Sequence[Word], widths: Mapping[str, int]) -> list[Word]
     """The words that are no combination of those before them."""
     kept: list[Word] = []
     for word in words:
-        gram = _gram([*kept, word], widths)
-        if torch.linalg.matrix_rank(gram, hermitian=True) == len(kept) + 1:
+        products = inner_products([*kept, word], widths)
+        if torch.linalg.matrix_rank(products, hermitian=True) == len(kept) + 1:
             kept.append(word)
     return kept
 
 
-def _gram(words: Sequence[Word], widths: Mapping[str, int]) -> Float[Tensor, "word word"]:
+def inner_products(words: Sequence[Word], widths: Mapping[str, int]) -> Float[Tensor, "word word"]:
     """Inner products of the words as tensors. Two pairings of the same indices meet in two loops or in one."""
 
     def inner(first: Word, second: Word) -> float:
@@ -103,7 +103,7 @@ def project(group: Group, words: Sequence[Word], layout: BlockLayout) -> Float[T
     if not words:
         return torch.zeros(0, dtype=torch.float64)
     overlap = torch.stack([_overlap(group, word, layout.slices) for word in words])
-    return torch.linalg.solve(_gram(words, layout.widths), overlap)
+    return torch.linalg.solve(inner_products(words, layout.widths), overlap)
 
 
 def reproject(
@@ -111,7 +111,7 @@ def reproject(
 ) -> dict[Word, float]:
     """Least squares on a subset, from that on all words, whose residual is orthogonal to every word."""
     words = list(coefficients)
-    gram = _gram(words, widths)
+    gram = inner_products(words, widths)
     overlap = gram @ torch.tensor(list(coefficients.values()), dtype=torch.float64)
     index = [i for i, word in enumerate(words) if word in kept]
     solution = torch.linalg.solve(gram[index][:, index], overlap[index])
@@ -148,7 +148,7 @@ def share_of(
     words = list(coefficients)
     subset = reproject(coefficients, kept, widths)
     lost = torch.tensor([coefficients[word] - subset.get(word, 0.0) for word in words], dtype=torch.float64)
-    residual = fit.residual**2 + (lost @ _gram(words, widths) @ lost).item()
+    residual = fit.residual**2 + (lost @ inner_products(words, widths) @ lost).item()
     return 1 - residual / fit.norm**2 if fit.norm else 1.0
 
 
