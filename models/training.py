@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from models import checkpoints
 from models.evaluation import evaluate
+from models.progress import Bar
 from models.recipes import Recipe
 from models.recipes import recipe as recipe_by_name
 from models.runs import RunDirectory
@@ -24,7 +23,9 @@ SNAPSHOTS = 24
 
 Callback = Callable[[int, HookedTransformer, float], Mapping[str, float] | None]
 """Called as callback(step, model, loss) at every snapshot. The numbers it returns, such as a structure distance, are
-shown in the progress bar and kept in the history."""
+shown in the progress bar and kept in the history (what is not finite as None)."""
+Entry = dict[str, Any]
+"""What the history holds of a snapshot: the step, the loss of its batch, and what the callbacks said."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def train(
         return TrainedModel(checkpoints.load(run.model_path), checkpoints.read_metadata(run.model_path), run.model_path)
     loop = _Loop(run, trainer, callbacks)
     loop.restore()
-    with Bar(recipe, seed, progress) as bar:
+    with Bar(f"{recipe.name}, seed {seed}", recipe.steps, progress) as bar:
         loop.run_to_end(bar)
     return _finish(run, trainer, loop)
 
@@ -95,7 +96,7 @@ class _Loop:
 
     def __init__(self, run: RunDirectory, trainer: Trainer, callbacks: Sequence[Callback]) -> None:
         self.run, self.trainer, self.callbacks = run, trainer, callbacks
-        self.history: list[dict[str, float]] = []
+        self.history: list[Entry] = []
         self.loss, self.seconds = float("nan"), 0.0
         self.clock = time.monotonic()
 
@@ -108,7 +109,7 @@ class _Loop:
             self.history, self.seconds = notes["history"], notes["seconds"]
             self.loss = float("nan") if notes["loss"] is None else notes["loss"]
 
-    def run_to_end(self, bar: "Bar") -> None:
+    def run_to_end(self, bar: Bar) -> None:
         steps = self.trainer.recipe.steps
         marks = set(snapshot_steps(steps))
         try:
@@ -124,12 +125,13 @@ class _Loop:
         finally:
             self._save()
 
-    def _record(self, bar: "Bar") -> None:
+    def _record(self, bar: Bar) -> None:
         """Keep the model and ask the callbacks; what a rollback took back is forgotten."""
         step, model = self.trainer.step, self.trainer.model()
-        entry: dict[str, float] = {"step": step} | ({} if math.isnan(self.loss) else {"loss": self.loss})
+        entry: Entry = {"step": step} | ({} if math.isnan(self.loss) else {"loss": self.loss})
         for callback in self.callbacks:
-            entry |= callback(step, model, self.loss) or {}
+            said = callback(step, model, self.loss) or {}
+            entry |= {name: value if math.isfinite(value) else None for name, value in said.items()}
         self.run.write_snapshot(model, step, {"task": self.run.recipe.family.to_dict(), **entry})
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         bar.note(entry)
@@ -157,39 +159,3 @@ def _finish(run: RunDirectory, trainer: Trainer, loop: _Loop) -> TrainedModel:
     }
     run.write_model(model, metadata)
     return TrainedModel(model, metadata, run.model_path)
-
-
-class Bar:
-    """A progress bar on standard error, with the loss and what the callbacks say."""
-
-    def __init__(self, recipe: Recipe, seed: int, visible: bool) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-        )
-        console = Console(stderr=True)
-        self.progress = Progress(*columns, TimeRemainingColumn(), console=console, disable=not visible)
-        self.task: TaskID = self.progress.add_task(f"{recipe.name}, seed {seed}", total=recipe.steps, text="")
-        self.loss, self.notes = float("nan"), ""
-
-    def __enter__(self) -> "Bar":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def update(self, step: int, loss: float) -> None:
-        """Show a step and its loss, smoothed over some 50 steps."""
-        self.loss = (
-            loss if self.loss != self.loss else self.loss + (loss - self.loss) / 50 if loss == loss else self.loss
-        )
-        if step % 10 == 0:
-            self.progress.update(self.task, completed=step, text=f"loss {self.loss:.3g}{self.notes}")
-
-    def note(self, entry: Mapping[str, float]) -> None:
-        """Show what the callbacks said."""
-        extra = [f"{name} {value:.3g}" for name, value in entry.items() if name not in ("step", "loss")]
-        self.notes = "".join(f", {text}" for text in extra)

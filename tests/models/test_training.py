@@ -183,6 +183,15 @@ def test_callbacks_see_the_model_and_their_numbers_are_kept(tmp_path):
     assert "loss" not in history[0] and history[-1]["loss"] == seen[-1][2]
 
 
+def test_what_a_callback_cannot_measure_is_none(tmp_path):
+    trained = run(replace(TINY, steps=2), tmp_path, callbacks=[lambda step, model, loss: {"distance": math.inf}, _mute])
+    assert all(entry["distance"] is None for entry in trained.metadata["history"])
+
+
+def _mute(step, model, loss):
+    return None
+
+
 def test_snapshots_are_models(tmp_path):
     trained = run(replace(TINY, steps=30), tmp_path)
     snapshots = tmp_path / "run" / "snapshots"
@@ -193,10 +202,10 @@ def test_snapshots_are_models(tmp_path):
 
 
 def test_the_bar_shows_the_loss_and_the_callbacks_on_standard_error(tmp_path, capsys):
-    train(replace(TINY, steps=20), tmp_path, device="cpu", callbacks=[lambda step, model, loss: {"distance": 0.25}])
+    train(replace(TINY, steps=23), tmp_path, device="cpu", callbacks=[lambda step, model, loss: {"distance": 0.25}])
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "tiny, seed 0" in captured.err and "20/20" in captured.err
+    assert "tiny, seed 0" in captured.err and "23/23" in captured.err
     assert "loss" in captured.err and "distance 0.25" in captured.err
 
 
