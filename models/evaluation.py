@@ -49,7 +49,7 @@ class Evaluation:
         relative_error: ‖prediction - D*‖ / ‖D*‖, a prompt; heavy-tailed where D* is a single number.
         pooled_relative_error: (Σ ‖prediction - D*‖² / Σ ‖D*‖²)^½ over all prompts.
         zero_squared_error: the squared error of the answer 0.
-        blown_up: prompts on which the answer 0 would have been better.
+        blown_up: prompts whose squared error exceeds the mean squared error of the answer 0.
     """
 
     prompts: int
@@ -78,7 +78,7 @@ def evaluate(model: HookedTransformer, family: PromptFamily, *, count: int = 409
         relative_error=Spread.of((squared / answer).sqrt()),
         pooled_relative_error=(squared.sum() / answer.sum()).sqrt().item(),
         zero_squared_error=Spread.of(answer / entries),
-        blown_up=int((~(squared <= answer)).sum()),
+        blown_up=int((~(squared <= answer.mean())).sum()),
     )
 
 
