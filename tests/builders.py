@@ -3,25 +3,11 @@
 import torch
 from torch import Tensor
 
-from interp.kernels import AttentionKernel
 from interp.layout import BlockLayout, Visibility
-from models.config import TransformerConfig
+from models.constructions.weights import linear_model
 from models.transformer import HookedTransformer
 
 WORDS = 8
-
-
-def linear_model(Q: Tensor, V: Tensor, layout: BlockLayout, scale: str = "none") -> HookedTransformer:
-    """A linear-attention model in float64 whose heads are Q, V [layer, head, d_model, d_model]."""
-    n_layers, n_heads, d_model, _ = Q.shape
-    kernel = AttentionKernel(scale=scale)
-    model = HookedTransformer(TransformerConfig(n_layers, n_heads, d_model, d_model, kernel=kernel), layout).double()
-    eye = torch.eye(d_model, dtype=torch.float64).expand(n_heads, -1, -1)
-    with torch.no_grad():
-        for block, q, v in zip(model.blocks, Q, V, strict=True):
-            for name, weight in {"W_Q": q, "W_K": eye, "W_V": v, "W_O": eye}.items():
-                getattr(block.attn, name).copy_(weight)
-    return model
 
 
 def random_model(

@@ -12,7 +12,7 @@ import torch
 from interp import certify, closed_form, unroll
 from interp.stats import relative_errors
 from models import checkpoints, zoo
-from tests.disguises import DISGUISES, rotated
+from models.constructions.disguises import DISGUISES, rotated
 
 NAME = "eagle-d10"
 
@@ -69,7 +69,7 @@ def test_certificate_of_eagle_d10():
 @pytest.mark.parametrize("name", DISGUISES)
 def test_printed_coefficients_do_not_see_a_disguise(name: str):
     plain = zoo.load(NAME)
-    assert large(unroll(DISGUISES[name](plain))) == large(unroll(plain))
+    assert large(unroll(DISGUISES[name](plain, 1))) == large(unroll(plain))
 
 
 def test_printed_coefficients_in_float64_and_in_a_rotated_basis():

@@ -9,9 +9,9 @@ from interp.layout import Visibility
 from interp.stats import relative_errors
 from interp.unrolling.circuits import Group, canonical, extract_circuits
 from models.config import TransformerConfig
+from models.constructions.disguises import DISGUISES, rotated
 from models.transformer import HookedTransformer
 from tests.builders import eagle_model, linear_model, random_model, random_tokens
-from tests.disguises import DISGUISES, rotated
 
 VISIBILITIES = {
     "context": Visibility(),
@@ -47,9 +47,10 @@ def test_words_do_not_see_the_disguise(name: str):
     layout = BlockLayout.standard(x=4, y=2, n_query=2, sign=-1)
     eagle = eagle_model([-1.3, -2.0], [1.3, 2.1], layout, noise=0.05)
     model = _with_second_head(eagle)
-    disguised = DISGUISES[name](model)
+    disguised = DISGUISES[name](model, 1)
     tokens = random_tokens(model, 4, 6, seed=0)
-    assert relative_errors(disguised.predict(tokens), model.predict(tokens)).max() < 1e-12  # it is a disguise
+    in_disguise = tokens @ disguised.layout.basis.T  # the plain layout's basis is the identity
+    assert relative_errors(disguised.predict(in_disguise), model.predict(tokens)).max() < 1e-12  # it is a disguise
     for plain, other in zip(unroll(model).layers, unroll(disguised).layers, strict=True):
         assert other.labelled("words") == pytest.approx(plain.labelled("words"), rel=1e-9, abs=1e-12)
         assert other.weights_explained == pytest.approx(plain.weights_explained, abs=1e-12)
