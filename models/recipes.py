@@ -12,6 +12,7 @@ from interp.layout import BlockLayout
 from models.prompts import CovarianceFactors, HaarNystrom, LogUniformSpectrum, PromptFamily, family_from_dict
 
 ERRORS = ("relative", "squared")
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Recipe:
         steps, batch, rate, warmup, final_rate, betas, eps, weight_decay: of the optimiser.
         init_std: of the initial Q and V a layer.
         error, sharpness: of the loss.
+        precision: "float32", or "float64" for prompts on which float32 overflows along the way.
         gain: a fixed scale gain^l for layer l, which is a prior informed by the solution; None for no such prior.
         sign: of the read-out.
     """
@@ -55,6 +57,7 @@ class Recipe:
     init_std: float = 0.1
     error: str = "relative"
     sharpness: float = 100.0
+    precision: str = "float32"
     gain: float | None = None
     sign: float = -1.0
 
@@ -63,13 +66,19 @@ class Recipe:
         for name, value in {**sizes, "rate": self.rate, "sharpness": self.sharpness}.items():
             if not value > 0:
                 raise ValueError(f"recipe {self.name!r}: {name}={value} must be positive")
-        if self.error not in ERRORS:
-            raise ValueError(f"recipe {self.name!r}: unknown error {self.error!r}; known: {', '.join(ERRORS)}")
+        for name, known in (("error", ERRORS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise ValueError(f"recipe {self.name!r}: unknown {name} {given!r}; known: {', '.join(known)}")
 
     @property
     def prior(self) -> str:
         """What the run was told about the solution."""
         return "none" if self.gain is None else f"layer l is scaled by {self.gain:g}^l"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return PRECISIONS[self.precision]
 
     @property
     def layout(self) -> BlockLayout:
@@ -127,13 +136,14 @@ RECIPES: dict[str, Recipe] = {
             about="The published setting of arXiv 2509.19702: Gaussian factors, 18 + 2 rows and columns, rank 10.",
             family=CovarianceFactors(),
             n_layers=4,
-            steps=16000,
+            steps=20000,
             rate=1e-2,
-            batch=512,
+            batch=256,
             weight_decay=0.1,
             init_std=0.02,
             error="squared",
             sharpness=1e4,
+            precision="float64",
         ),
         Recipe(
             name="eagle-d10",

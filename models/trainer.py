@@ -40,7 +40,7 @@ class Trainer:
         layout = recipe.layout
         self.parameters = GramParameters(
             recipe.n_layers, recipe.n_heads, layout.d_model, recipe.init_std, derived_seed(seed), recipe.gain
-        ).to(device)
+        ).to(device, recipe.dtype)
         self.optimiser = _optimiser(self.parameters, recipe)
         self.family = recipe.training_family
         self.step, self.rollbacks = 0, 0
@@ -71,8 +71,8 @@ class Trainer:
         return recipe.rate * min(1.0, (self.step + 1) / recipe.warmup) * share / 2**self.rollbacks
 
     def model(self) -> HookedTransformer:
-        """The model as it is now, on the CPU."""
-        return self.parameters.to_model(self.recipe.layout)
+        """The model as it is now, in float32 on the CPU."""
+        return self.parameters.to_model(self.recipe.layout).float()
 
     def state(self) -> dict[str, Tensor]:
         """All of the run: the current state, and the good one to roll back to."""
@@ -90,7 +90,7 @@ class Trainer:
         prompts = self.family.sample(
             self.recipe.batch,
             seed=derived_seed(self.seed, TRAINING, self.step, self.rollbacks),
-            dtype=torch.float32,
+            dtype=self.recipe.dtype,
             device=self.device,
         )
         rows = query_rows(GramState.of(prompts.tokens, prompts.n_query), self.parameters.layers())

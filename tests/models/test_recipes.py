@@ -80,6 +80,7 @@ def test_a_misspelt_name_lists_the_known():
     [
         ({"n_layers": 0}, "n_layers=0 must be positive"),
         ({"rate": -1.0}, "rate=-1.0 must be positive"),
+        ({"precision": "half"}, "unknown precision 'half'; known: float32, float64"),
         ({"error": "absolute"}, "unknown error 'absolute'; known: relative, squared"),
     ],
 )

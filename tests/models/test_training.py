@@ -160,6 +160,18 @@ def test_the_step_minimises_the_error_of_the_token_forward():
     assert trainer.advance() == pytest.approx(TINY.loss(model.predict(prompts.tokens), prompts.target).item(), rel=1e-4)
 
 
+def test_double_precision_on_request(tmp_path):
+    """The same run up to rounding; what is saved is in float32 either way."""
+    single, double = (replace(TINY, steps=10, precision=precision) for precision in ("float32", "float64"))
+    assert Trainer(double, 0, CPU).parameters.Q.dtype == torch.float64
+    run(single, tmp_path / "single")
+    run(double, tmp_path / "double")
+    left, right = weights(tmp_path / "single"), weights(tmp_path / "double")
+    for layer in range(2):
+        products = [w[f"blocks.{layer}.attn.W_V"] @ w[f"blocks.{layer}.attn.W_O"] for w in (left, right)]
+        torch.testing.assert_close(*products, rtol=1e-3, atol=1e-5)
+
+
 def test_warm_up_then_cosine():
     trainer, rates = Trainer(replace(TINY, steps=1000, warmup=10, final_rate=0.01), 0, CPU), []
     for step in range(1001):
