@@ -1,37 +1,41 @@
-"""Gradient descent with a fixed step."""
+"""Gradient descent with a fixed step or a schedule of steps. On a KernelSystem this is Richardson iteration."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from interp.solvers.iterate import LeastSquares
+from interp.solvers.problems import Quadratic
+from interp.solvers.settings import at, check_between
 
 
 @dataclass(frozen=True)
 class GradientDescent:
-    """w ← w − η (G w − AᵀC), from w = 0.
+    """w ← w − η (G w − moment), from w = 0.
 
     Converges for 0 < η < 2/λ_max(G). Without a step size, each prompt gets the one with the best worst-case rate,
     η = 2/(λ_min + λ_max), λ_min the smallest positive eigenvalue; its rate is (λ_max − λ_min)/(λ_max + λ_min).
+    A sequence is a schedule, one step size a step: each must be positive, and after them the error on an eigenvalue g
+    is Π (1 − η_l g), which need not contract at every step.
 
+    On (K + λI) α = y: α ← α + η (y − (K + λI) α), Richardson 1910.
     Source: Nesterov, Introductory Lectures on Convex Optimization, theorem 2.1.15.
     """
 
-    step_size: float | None = None
+    step_size: float | Sequence[float] | None = None
 
-    def start(self, problem: LeastSquares) -> dict[str, Any]:
+    def start(self, problem: Quadratic) -> dict[str, Any]:
         smallest, largest = problem.spectrum
-        if self.step_size is None:
-            eta = 2 / (smallest + largest)
-        elif 0 < self.step_size < 2 / largest.max():
-            eta = torch.full_like(largest, self.step_size)
-        else:
-            raise ValueError(
-                f"GradientDescent: step_size={self.step_size} diverges or stands still; it must lie between 0 and "
-                f"2/λ_max = {2 / largest.max():.6g}"
-            )
-        return {"w": torch.zeros_like(problem.moment), "eta": eta[:, None, None]}
+        if isinstance(self.step_size, Sequence):
+            for eta in self.step_size:
+                check_between("GradientDescent", "step_size", eta, float("inf"), "infinity")
+        elif self.step_size is not None:
+            check_between("GradientDescent", "step_size", self.step_size, float(2 / largest.max()), "2/λ_max")
+        best = 2 / (smallest + largest)
+        return {"w": torch.zeros_like(problem.moment), "best": best[:, None, None], "step": 0}
 
-    def step(self, problem: LeastSquares, state: dict[str, Any]) -> dict[str, Any]:
-        return {**state, "w": state["w"] - state["eta"] * problem.gradient(state["w"])}
+    def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
+        best, step = state["best"], state["step"]
+        eta = best if self.step_size is None else at("GradientDescent", "step_size", self.step_size, step)
+        return {"w": state["w"] - eta * problem.gradient(state["w"]), "best": best, "step": step + 1}

@@ -1,0 +1,66 @@
+"""EAGLE on rows that lie on several machines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.solvers.eagle import THEORY, check_coefficients, given_norm, squared_norm
+from interp.solvers.masked_rows import context_rows, unit_queries
+from interp.solvers.problems import Quadratic
+from interp.solvers.settings import at, machine_rows
+
+
+@dataclass(frozen=True, eq=False)
+class DistributedEAGLE:
+    """Machine μ: A_μ ← A_μ + η A_μ A_μᵀA_μ/ν_μ²,  C_μ ← C_μ − γ A_μ A_μᵀC_μ/ν_μ². The query rows see all machines:
+
+        B ← B + η' B mean_μ A_μᵀA_μ/ν_μ²,   D ← D − γ' B mean_μ A_μᵀC_μ/ν_μ²,   from B = I, D = 0; w = −D
+
+    ν_μ is the spectral norm of machine μ's current rows. One machine is EAGLE. For more, the conserved quantity and the
+    closed form in one G no longer hold. Converges for shared row spaces (α = 1); in general the rate depends on the
+    diversity index α of MATH §4, and the limit need not be the solution of the whole where the machines' rows disagree
+    (noise), or where a query direction that few machines hold is conditioned away too early.
+
+    Args:
+        machines: the rows are split evenly, in order.
+        eta, gamma: of the context rows, as in EAGLE: numbers in (−2, 0] and (0, 2), or free schedules.
+        query: (η', γ') of the query rows, the context's if left out.
+        average: divide the query rows' sums by the number of machines; a transformer's heads sum.
+        norms: one ν for all machines of a layer, [step] or [step, batch]: what shared weights can express.
+
+    Source: Lutz, Gangrade, Daneshmand and Saligrama 2025, arXiv 2509.19702, algorithm 1 (every machine runs the same
+    update on its own rows, the query rows are averaged).
+    """
+
+    machines: int
+    eta: float | Sequence[float] = THEORY[0]
+    gamma: float | Sequence[float] = THEORY[1]
+    query: tuple[float | Sequence[float], float | Sequence[float]] | None = None
+    average: bool = True
+    norms: Float[Tensor, "step *batch"] | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        check_coefficients("DistributedEAGLE", self.eta, self.gamma)
+
+    def start(self, problem: Quadratic) -> dict[str, Any]:
+        return unit_queries(*machine_rows("DistributedEAGLE", problem, self.machines))
+
+    def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
+        step, name = state["step"], "DistributedEAGLE"
+        if self.norms is None:
+            square = squared_norm(state["A"])
+        else:
+            square = given_norm(name, self.norms, step, state["A"])[:, None] ** 2
+        eta, gamma = (at(name, "eta or gamma", value, step) for value in (self.eta, self.gamma))
+        A, C, G, moment = context_rows(state, eta / square, gamma / square)
+        query_eta, query_gamma = (at(name, "query", value, step) for value in (self.query or (self.eta, self.gamma)))
+        share = 1 / self.machines if self.average else 1.0
+        B, D = state["B"], state["D"]
+        B, D = (
+            B + query_eta * share * B @ (G / square).sum(1),
+            D - query_gamma * share * B @ (moment / square).sum(1),
+        )
+        return {**state, "w": -D, "A": A, "C": C, "B": B, "D": D, "step": step + 1}

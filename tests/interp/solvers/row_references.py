@@ -1,0 +1,119 @@
+"""Iterates by roads that act on rows: token matrices under attention masks, scalar recurrences, local problems."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.interp.solvers.references import Reference, over_batch
+
+
+def eagle_factors(eta: float, gamma: float, fixed: bool = False):
+    """1 − γ g p²/ν² of MATH §4, layer by layer, ν² the largest g p² (or 1)."""
+
+    def factors(g: np.ndarray) -> Iterator[np.ndarray]:
+        p = np.ones_like(g)
+        while True:
+            x = g * p**2
+            unit = 1.0 if fixed else x.max()
+            yield 1 - gamma * x / unit
+            p = p * (1 + eta * x / unit)
+
+    return factors
+
+
+def scheduled_factors(eta: tuple[float, ...], gamma: tuple[float, ...], norms: tuple[float, ...]):
+    """The same with coefficients and norms given."""
+
+    def factors(g: np.ndarray) -> Iterator[np.ndarray]:
+        p = np.ones_like(g)
+        for e, c, norm in zip(eta, gamma, norms, strict=True):
+            x = g * p**2 / norm**2
+            yield 1 - c * x
+            p = p * (1 + e * x)
+
+    return factors
+
+
+def triple_angle(g: np.ndarray, k: int) -> np.ndarray:
+    """±T_{3^k}(σ)/(3^k σ), σ in units of ‖A‖: what T₃ conditioning leaves after k layers."""
+    sigma = np.sqrt(g / g.max()).clip(max=1)
+    return (-1) ** k * np.cos(3**k * np.arccos(sigma)) / (3**k * sigma)
+
+
+def attention(machines: int, query: tuple[float, float], average: bool, norms: list[float] | None = None) -> Reference:
+    """Theory steps on the token matrix [A C; I 0]: a context row sees its machine, a query row every context row."""
+
+    def one(G, b, problem, prompt, steps):
+        A, C = problem.A[prompt].numpy(), problem.C[prompt].numpy()
+        n, d, out = *A.shape, C.shape[1]
+        tokens = np.block([[A, C], [np.eye(d), np.zeros((d, out))]])
+        owner = np.arange(n) // (n // machines)
+        role = np.concatenate([np.zeros(n), np.ones(d)])[:, None]
+        visible = np.concatenate([owner[:, None] == owner, np.ones((d, n), dtype=bool)])
+        iterates = [np.zeros((d, out))]
+        for layer in range(steps):
+            rows = tokens[:n]
+            own = [np.linalg.norm(rows[owner == m, :d], 2) for m in range(machines)]
+            norm = np.array(own)[owner] if norms is None else np.full(n, norms[layer])
+            scores = np.where(visible, tokens[:, :d] @ rows[:, :d].T, 0) / norm**2
+            mixed = scores @ rows / np.where(role == 1, machines if average else 1, 1)
+            eta, gamma = np.where(role == 1, query[0], -1 / 3), np.where(role == 1, query[1], 1.0)
+            tokens = tokens + np.concatenate([eta * mixed[:, :d], -gamma * mixed[:, d:]], axis=1)
+            iterates.append(-tokens[n:, d:])
+        return np.stack(iterates)
+
+    return over_batch(one)
+
+
+def local_problems(machines: int, regularisation: float, step_size: float) -> Reference:
+    """DANE as defined: the minimiser of every machine's corrected problem, as least squares with extra rows."""
+
+    def one(G, b, problem, prompt, steps):
+        shares = list(
+            zip(
+                np.split(problem.A[prompt].numpy(), machines),
+                np.split(problem.C[prompt].numpy(), machines),
+                strict=True,
+            )
+        )
+        w, iterates = np.zeros_like(b), [np.zeros_like(b)]
+        root = np.sqrt(regularisation) * np.eye(len(b))
+        for _ in range(steps):
+            gradients = [A.T @ (A @ w - C) for A, C in shares]
+            mean = sum(gradients) / machines
+            solved = []
+            for (A, C), own in zip(shares, gradients, strict=True):
+                tilt = A @ np.linalg.lstsq(A.T @ A, own - step_size * mean, rcond=None)[0]
+                stacked = np.concatenate([A, root]), np.concatenate([C + tilt, root @ w])
+                solved.append(np.linalg.lstsq(*stacked, rcond=None)[0])
+            w = sum(solved) / machines
+            iterates.append(w)
+        return np.stack(iterates)
+
+    return over_batch(one)
+
+
+def softmax_with_bos(problem: Any, steps: int) -> np.ndarray:
+    """Preconditioned Richardson by softmax with BOS (MATH §6): α ← α + c − P⁻¹K α − p ⊙ α."""
+    K, y, lam = problem.K.numpy(), problem.y.numpy(), problem.lam
+    scores = np.concatenate([np.full((*K.shape[:2], 1), np.log(lam)), np.log(K)], axis=2)
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    weights /= weights.sum(2, keepdims=True)
+    p, attention = weights[:, :, :1], weights[:, :, 1:]
+    iterates = [np.zeros_like(y)]
+    for _ in range(steps):
+        alpha = iterates[-1]
+        iterates.append(alpha + p * y / lam - attention @ alpha - p * alpha)
+    return np.stack(iterates)
+
+
+def kernel_descent(step_size: float) -> Reference:
+    """f_k = y − (I − ηK)^k y at the context, and α = K⁻¹ f_k."""
+
+    def one(G, b, problem, prompt, steps):
+        K = problem.K[prompt].numpy()
+        powers = [np.linalg.matrix_power(np.eye(len(K)) - step_size * K, k) for k in range(steps + 1)]
+        return np.stack([np.linalg.solve(K, b - power @ b) for power in powers])
+
+    return over_batch(one)
