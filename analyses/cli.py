@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from analyses import list_models, train_model, unroll_model
+from analyses import identify_model, list_models, train_model, unroll_model
 from analyses.terminal import run_app
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
 )
 app.command("models")(list_models.command)
 app.command("unroll")(unroll_model.command)
+app.command("identify")(identify_model.command)
 app.command("train")(train_model.command)
 
 

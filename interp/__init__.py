@@ -1,6 +1,7 @@
 """Read the numerical algorithm out of a transformer's forward pass, with a certificate."""
 
+from interp.identification import Identification, identify
 from interp.layout import BlockLayout, Visibility
 from interp.unrolling import certify, closed_form, unroll
 
-__all__ = ["BlockLayout", "Visibility", "certify", "closed_form", "unroll"]
+__all__ = ["BlockLayout", "Identification", "Visibility", "certify", "closed_form", "identify", "unroll"]

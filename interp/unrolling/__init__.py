@@ -41,13 +41,14 @@ def unroll(
     Raises:
         ValueError: the model is no composition of cubic maps, a weight is NaN or inf, the layout does not fit.
     """
-    layout = _layout_of(model, layout)
+    layout = layout_of(model, layout)
     circuits = extract_circuits(model, layout)
     rule = UpdateRule(tuple(_layer_rule(circuit, layout) for circuit in circuits), layout, model.cfg.kernel)
     return rule if prompts is None else fit_to_prompts(rule, getattr(prompts, "tokens", prompts), core_error)
 
 
-def _layout_of(model: Any, layout: BlockLayout | None) -> BlockLayout:
+def layout_of(model: Any, layout: BlockLayout | None) -> BlockLayout:
+    """The layout given, or the model's own."""
     layout = getattr(model, "layout", None) if layout is None else layout
     if not isinstance(layout, BlockLayout):
         raise ValueError(

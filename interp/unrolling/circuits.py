@@ -64,10 +64,16 @@ def extract_circuits(model: Any, layout: BlockLayout) -> list[Circuit]:
 
 def check_unrollable(model: Any) -> None:
     """Refuse what a cubic map cannot express, in one sentence; NaN and inf weights by the name of their tensor."""
+    kernel = getattr(model.cfg, "kernel", None)
+    if kernel is None or not kernel.is_linear:
+        raise _not_exact(f"its attention kernel is {kernel or 'softmax'}")
+    check_attention_only(model)
+
+
+def check_attention_only(model: Any) -> None:
+    """Refuse layers that are more than attention on tokens: norms, MLPs, positions, read-ins, biases; NaN and inf."""
     cfg = model.cfg
-    kernel = getattr(cfg, "kernel", None)
     reasons = [
-        (kernel is None or not kernel.is_linear, f"its attention kernel is {kernel or 'softmax'}"),
         (
             getattr(cfg, "normalization_type", None) is not None,
             f"it has {getattr(cfg, 'normalization_type', '')} layers",
@@ -78,10 +84,7 @@ def check_unrollable(model: Any) -> None:
     ]
     for fails, reason in reasons:
         if fails:
-            raise ValueError(
-                f"unroll: the model cannot be unrolled exactly because {reason}; exact unrolling takes attention-only "
-                "models with linear kernels, and activations of any model can be read with interp.hooks.capture"
-            )
+            raise _not_exact(reason)
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
             raise ValueError(f"unroll: the weight {name} holds NaN or inf; reload or retrain the model")
@@ -89,6 +92,13 @@ def check_unrollable(model: Any) -> None:
             raise ValueError(
                 f"unroll: the bias {name} is not zero, so layers are not cubic; unroll a model without biases"
             )
+
+
+def _not_exact(reason: str) -> ValueError:
+    return ValueError(
+        f"unroll: the model cannot be unrolled exactly because {reason}; exact unrolling takes attention-only models "
+        "with linear kernels, and activations of any model can be read with interp.hooks.capture"
+    )
 
 
 def _groups(attn: Any, cfg: Any, layout: BlockLayout) -> tuple[Group, ...]:

@@ -135,7 +135,7 @@ def _refit(rule: UpdateRule, exact: list[Tensor], words: Collection[Word]) -> Co
         usable = torch.isfinite(size[:, 0]) & (size[:, 0] > 0)
         names = [(g, word) for g, item in enumerate(layer.groups) for word in item.projected if word in words]
         features = [
-            live_part(layer, rule.layout, n, _word_value(rule, item, word, z)).flatten(1)
+            live_part(layer, rule.layout, n, word_update(rule, item, word, z)).flatten(1)
             for item in layer.groups
             for word in item.projected
             if word in words
@@ -150,7 +150,7 @@ def _refit(rule: UpdateRule, exact: list[Tensor], words: Collection[Word]) -> Co
     return result
 
 
-def _word_value(rule: UpdateRule, item: GroupRule, word: Word, z: Tensor) -> Tensor:
+def word_update(rule: UpdateRule, item: GroupRule, word: Word, z: Tensor) -> Tensor:
     """The update [batch, token, D] that the word alone, with coefficient 1, would make."""
     layout, n, out = rule.layout, rule.layout.n_context(z.shape[1]), torch.zeros_like(z)
     for role in item.group.roles:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
+from interp.layout import BlockLayout
 from interp.unrolling.rule import UpdateRule
 from interp.unrolling.words import Word, reproject, share_of
 
@@ -108,6 +109,12 @@ def two_words(rule: UpdateRule) -> tuple[Word, Word]:
     y = rule.layout.readout
     x = next(name for name in rule.layout.columns if name != y)
     return Word(x, x, x, x), Word(x, x, y, y)
+
+
+def xy_slices(layout: BlockLayout) -> tuple[slice, slice]:
+    """Where x (the first block that is not read out) and y lie among the coordinates."""
+    x = next(name for name in layout.columns if name != layout.readout)
+    return layout.slices[x], layout.slices[layout.readout]
 
 
 def obstacle(rule: UpdateRule) -> str | None:

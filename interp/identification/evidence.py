@@ -1,0 +1,94 @@
+"""What identification looks at: word coefficients, how much they leave out, and how exactly they are known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.unrolling import UpdateRule
+from interp.unrolling.fit import word_update
+from interp.unrolling.rule import live_part
+from interp.unrolling.words import Word, inner_products
+
+TOLERANCE = 4 * 2**-9  # relative: four weights rounded to bfloat16
+NOISE_FACTOR = 4.0
+
+Key = tuple[int, Word]  # number of the group in its layer, word
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One layer.
+
+    Args:
+        coefficients: by (group, word), least squares on the weights.
+        gram: inner products of the words in the order of `coefficients`, relative to the squared norm of the layer's
+            update: of the updates that the words make on prompts, or of their tensors.
+        residual: the relative norm of what the words leave out.
+        tolerance: relative distance within which coefficients count as equal: `TOLERANCE` plus what noise of the size
+            of the residual does to a coefficient, which averages it over the d_model entries of a trace.
+    """
+
+    coefficients: Mapping[Key, float]
+    gram: Float[Tensor, "word word"]
+    residual: float
+    tolerance: float
+
+    def distance(self, fitted: Mapping[Key, float]) -> float:
+        """‖Σ (c − c_fitted) word‖ relative to the layer's update; words that are not fitted have coefficient 0."""
+        lost = torch.tensor([c - fitted.get(key, 0.0) for key, c in self.coefficients.items()], dtype=torch.float64)
+        return max(0.0, (lost @ self.gram @ lost).item()) ** 0.5
+
+
+def gather(rule: UpdateRule, tokens: Float[Tensor, "batch token d_model"] | None) -> list[Evidence]:
+    """The evidence of every layer: in function space on prompts, at the model's own states, or without in weights."""
+    states = None if tokens is None else list(rule.states(tokens, "exact"))
+    found = []
+    for index, layer in enumerate(rule.layers):
+        coefficients = {
+            (number, word): value for number, item in enumerate(layer.groups) for word, value in item.projected.items()
+        }
+        if states is None:
+            gram, residual = _weight_gram(rule, index, coefficients)
+        else:
+            gram, residual = _function_gram(rule, index, coefficients, states[index])
+        tolerance = TOLERANCE + NOISE_FACTOR * residual / rule.layout.d_model**0.5
+        found.append(Evidence(coefficients, gram, residual, tolerance))
+    return found
+
+
+def _weight_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float]) -> tuple[Tensor, float]:
+    groups = rule.layers[index].groups
+    squared = sum(item.fit.norm**2 for item in groups) or 1.0
+    residual = (sum(item.fit.residual**2 for item in groups) / squared) ** 0.5
+    blocks = [
+        inner_products([word for group, word in keys if group == i], rule.layout.widths) for i in range(len(groups))
+    ]
+    return torch.block_diag(*blocks)[: len(keys), : len(keys)] / squared, residual
+
+
+def _function_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float], z: Tensor) -> tuple[Tensor, float]:
+    """Every prompt has the same weight: updates are divided by the norm of the layer's own."""
+    layer, n = rule.layers[index], rule.layout.n_context(z.shape[1])
+
+    def flat(update: Tensor) -> Tensor:
+        return live_part(layer, rule.layout, n, update).flatten(1)
+
+    exact = flat(rule.step(index, z, "exact"))
+    size = exact.norm(dim=1, keepdim=True)
+    usable = torch.isfinite(size[:, 0]) & (size[:, 0] > 0)
+    if not keys or not usable.any():
+        return torch.zeros(len(keys), len(keys), dtype=torch.float64), 0.0
+    updates = [flat(word_update(rule, layer.groups[group], word, z)) for group, word in keys]
+    features = torch.stack([(update / size)[usable].flatten() for update in updates])
+    count = int(usable.sum())
+    values = torch.tensor(list(keys.values()), dtype=torch.float64).to(features)
+    gap = (exact / size)[usable].flatten() - values @ features
+    return (features @ features.T / count).cpu(), (gap.square().sum() / count).sqrt().item()
+
+
+def shared(evidence: Sequence[Evidence], key: Key) -> list[float]:
+    """The coefficient of one word in the layers that have it."""
+    return [layer.coefficients[key] for layer in evidence if key in layer.coefficients]

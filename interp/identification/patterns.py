@@ -1,0 +1,123 @@
+"""The families that need more than x and y under one visibility: constant, velocity and label columns, machines."""
+
+from collections.abc import Sequence
+
+from interp.identification.evidence import Evidence, Key, shared
+from interp.identification.fit import Fit, fit_of_words
+from interp.identification.steps import constant
+from interp.unrolling import UpdateRule
+from interp.unrolling.spectral import two_words
+from interp.unrolling.words import Word
+
+
+def heavy_ball(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
+    """v ← β v − γ z_x S_xy and y ← y + β v − γ z_x S_xy, one (γ, β) in all layers (Polyak 1964).
+
+    The linear terms are words of the constant column: tr(S_11) z_v with β/n and (β − 1)/n, whose difference is 1/n.
+    """
+    blocks = _blocks(rule)
+    if blocks is None:
+        return None
+    y, one, v = blocks
+    x = two_words(rule)[0].row
+    to_y, to_v = (0, Word(x, x, y, y)), (0, Word(x, x, y, v))
+    keep_y, keep_v = (0, Word(v, one, one, y, trace=True)), (0, Word(v, one, one, v, trace=True))
+    present = [shared(evidence, key) for key in (to_y, to_v, keep_y, keep_v)]
+    if not all(present):
+        return None
+    gamma, kept, lost = -constant(present[0] + present[1]), constant(present[2]), constant(present[3])
+    inverse_n = kept - lost
+    beta = kept / inverse_n if inverse_n else float("nan")
+    fitted = {to_y: -gamma, to_v: -gamma, keep_y: kept, keep_v: lost}
+    problem = None if gamma > 0 and 0 < beta < 1 else f"γ = {gamma:.3g} and β = {beta:.3g} are no step and momentum"
+    settings = {"gamma": gamma, "beta": beta, **_size(rule, 1 / inverse_n if inverse_n else float("nan"))}
+    return fit_of_words("heavy ball", settings, 3, rule, evidence, _in_every_layer(evidence, fitted), problem)
+
+
+def ridge_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
+    """y ← y − γ z_x S_xy − γλ (y − label), one (γ, λ) in all layers; label is a copy of the first y.
+
+    The weights hold γλ/n, so λ needs the number of context rows unless the kernel divides by n.
+    """
+    blocks = _blocks(rule)
+    if blocks is None:
+        return None
+    y, one, label = blocks
+    x = two_words(rule)[0].row
+    step, shrink, restore = (
+        (0, Word(x, x, y, y)),
+        (0, Word(y, one, one, y, trace=True)),
+        (0, Word(label, one, one, y, trace=True)),
+    )
+    present = [shared(evidence, key) for key in (step, shrink, restore)]
+    if not all(present):
+        return None
+    gamma = -constant(present[0])
+    pull = constant([-value for value in present[1]] + present[2])
+    fitted = {step: -gamma, shrink: -pull, restore: pull}
+    problem = None if gamma > 0 and pull > 0 else f"γ = {gamma:.3g} and γλ = {pull:.3g} are not both positive"
+    rows = 1 if rule.per_n else n
+    name, penalty = ("penalty over n", pull / gamma) if rows is None else ("penalty", pull / gamma * rows)
+    settings = {"gamma": gamma, name: penalty}
+    return fit_of_words("ridge GD", settings, 2, rule, evidence, _in_every_layer(evidence, fitted), problem)
+
+
+def averaging(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
+    """y ← y − γ_l z_1 S_1y / n: layer l takes the share γ_l of the mean that is left off all rows."""
+    y = rule.layout.readout
+    one = next((name for name, width in rule.layout.widths.items() if width == 1 and name != y), None)
+    if one is None or not _is_one_context(rule):
+        return None
+    key: Key = (0, Word(one, one, y, y))
+    steps = [-layer.coefficients.get(key, 0.0) for layer in evidence]
+    rows = 1 if rule.per_n else n
+    settings = {"gamma over n" if rows is None else "gamma": [step * (rows or 1) for step in steps]}
+    problem = None if min(steps) > 0 else f"layer {steps.index(min(steps))}: it takes {min(steps):.3g} of the mean"
+    return fit_of_words("averaging", settings, len(steps), rule, evidence, [{key: -step} for step in steps], problem)
+
+
+def distributed_eagle(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
+    """EAGLE's two words for context rows, which see their own machine, and for queries, which see all; free steps."""
+    signatures = [{(group.group.roles, group.group.rule) for group in layer.groups} for layer in rule.layers]
+    expected = {(("context",), "machine"), (("query",), "context")}
+    if any(signature != expected for signature in signatures):
+        return None
+    xx, xy = two_words(rule)
+    coefficients: list[dict[Key, float]] = []
+    settings: dict[str, list[float]] = {"eta": [], "gamma": [], "query_eta": [], "query_gamma": []}
+    problem = None
+    for index, layer in enumerate(rule.layers):
+        kept: dict[Key, float] = {}
+        for number, item in enumerate(layer.groups):
+            prefix = "query_" if item.group.roles == ("query",) else ""
+            for word, name, sign in ((xx, "eta", 1.0), (xy, "gamma", -1.0)):
+                if (number, word) in evidence[index].coefficients:
+                    value = evidence[index].coefficients[number, word]
+                    kept[number, word] = value
+                    settings[prefix + name].append(sign * value)
+                    if (value >= 0) and problem is None:
+                        problem = f"layer {index}: {prefix}{name} = {sign * value:.3g} has the wrong sign"
+        coefficients.append(kept)
+    free = sum(map(len, settings.values()))
+    return fit_of_words("distributed EAGLE", settings, free, rule, evidence, coefficients, problem)
+
+
+def _is_one_context(rule: UpdateRule) -> bool:
+    return all(len(layer.groups) == 1 and layer.groups[0].group.rule == "context" for layer in rule.layers)
+
+
+def _blocks(rule: UpdateRule) -> tuple[str, str, str] | None:
+    """y, a constant column, and a block that rotates with y; None if the layout lacks one."""
+    layout, y = rule.layout, rule.layout.readout
+    companions = [name for name in layout.columns if name != y and layout.rotates_with(name) == layout.rotates_with(y)]
+    ones = [name for name, width in layout.widths.items() if width == 1 and name not in (y, *companions)]
+    return (y, ones[0], companions[0]) if _is_one_context(rule) and ones and companions else None
+
+
+def _in_every_layer(evidence: Sequence[Evidence], fitted: dict[Key, float]) -> list[dict[Key, float]]:
+    """The same coefficients in every layer, words that a layer does not have left out."""
+    return [{key: value for key, value in fitted.items() if key in layer.coefficients} for layer in evidence]
+
+
+def _size(rule: UpdateRule, n: float) -> dict[str, float]:
+    return {} if rule.per_n else {"n": n}
