@@ -91,7 +91,7 @@ def distance_to_nodes(gamma: Sequence[float]) -> float:
 
 
 def _chebyshev(chance: Chance, shape: PromptShape, layers: int) -> Construction:
-    interval = (chance.uniform(0.1, 0.4) / unit(shape), chance.uniform(0.9, 1.2) / unit(shape))
+    interval = (chance.uniform(0.1, 0.4) / unit(shape), chance.uniform(1, 1.2) / unit(shape))
     return chebyshev_nodes(shape, interval, layers, chance.permutation(layers))
 
 
