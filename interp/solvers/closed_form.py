@@ -4,20 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from interp.solvers.problems import Quadratic
-
-
-def solution(G: Float[Tensor, "batch d d"], moment: Float[Tensor, "batch d out"]) -> Float[Tensor, "batch d out"]:
-    """G⁻¹ moment by Cholesky; where any G is singular to rounding, G⁺ moment (least norm) for the whole batch."""
-    factor, info = torch.linalg.cholesky_ex(G)
-    pivots = factor.diagonal(dim1=-2, dim2=-1)
-    tolerance = G.shape[-1] * torch.finfo(G.dtype).eps
-    if info.any() or (pivots.amin(-1) ** 2 <= 10 * tolerance * pivots.amax(-1) ** 2).any():
-        return torch.linalg.pinv(G, rtol=tolerance, hermitian=True) @ moment
-    return torch.cholesky_solve(moment, factor)
 
 
 @dataclass(frozen=True)
@@ -33,4 +21,4 @@ class ClosedForm:
         return {"w": torch.zeros_like(problem.moment)}
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
-        return {"w": solution(problem.G, problem.moment)}
+        return {"w": problem.solve(problem.moment)}

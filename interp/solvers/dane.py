@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from interp.solvers.preconditioners import largest_eigenvalue
-from interp.solvers.problems import Quadratic
+from interp.solvers.preconditioners import factor_of, transform
+from interp.solvers.problems import Quadratic, rounding
 from interp.solvers.settings import check_between, machine_rows
 
 
@@ -36,11 +36,11 @@ class DANE:
             raise ValueError(f"DANE: regularisation={self.regularisation} must be finite and at least 0")
         hessians = A.mT @ A + self.regularisation * torch.eye(A.shape[-1]).to(A)
         values = torch.linalg.eigvalsh(hessians)
-        if (values[..., 0] <= torch.finfo(A.dtype).eps * A.shape[-1] * values[..., -1]).any():
+        if (values[..., 0] <= rounding(A) * values[..., -1]).any():
             raise ValueError("DANE: a machine's Hessian is singular; give regularisation > 0 or more rows a machine")
         inverse = torch.linalg.inv(hessians).mean(1) / self.machines
         inverse = (inverse + inverse.mT) / 2
-        bound = float(2 / largest_eigenvalue(inverse, problem.G).max())
+        bound = float(2 / torch.linalg.eigvalsh(transform(factor_of("DANE", inverse), problem.G)).max())
         formula = "2/λ_max(mean (A_μᵀA_μ + mI)⁻¹ H)"
         check_between("DANE", "step_size", self.step_size, bound, formula)
         return {"w": torch.zeros_like(problem.moment), "inverse": inverse}

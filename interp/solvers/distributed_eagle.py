@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.solvers.eagle import THEORY, check_coefficients, given_norm, squared_norm
+from interp.solvers.eagle import T3, check_coefficients, given_norm, squared_norm
 from interp.solvers.masked_rows import context_rows, unit_queries
 from interp.solvers.problems import Quadratic
 from interp.solvers.settings import at, machine_rows
@@ -20,9 +20,11 @@ class DistributedEAGLE:
         B ← B + η' B mean_μ A_μᵀA_μ/ν_μ²,   D ← D − γ' B mean_μ A_μᵀC_μ/ν_μ²,   from B = I, D = 0; w = −D
 
     ν_μ is the spectral norm of machine μ's current rows. One machine is EAGLE. For more, the conserved quantity and the
-    closed form in one G no longer hold. Converges for shared row spaces (α = 1); in general the rate depends on the
-    diversity index α of MATH §4, and the limit need not be the solution of the whole where the machines' rows disagree
-    (noise), or where a query direction that few machines hold is conditioned away too early.
+    closed form in one G no longer hold, and no convergence is proven here. What is seen with labels C = A W: T₃ steps
+    (the default) converge, as fast as on one machine where the machines share a row space, slower where no machine
+    holds all directions (diversity index α < 1, MATH §4); theory's (−1/3, 1) stalls, as it finishes a machine's leading
+    direction in one layer, of which the mean over the machines takes only a part. With noisy labels the limit is not
+    the least-squares solution of all rows.
 
     Args:
         machines: the rows are split evenly, in order.
@@ -36,8 +38,8 @@ class DistributedEAGLE:
     """
 
     machines: int
-    eta: float | Sequence[float] = THEORY[0]
-    gamma: float | Sequence[float] = THEORY[1]
+    eta: float | Sequence[float] = T3[0]
+    gamma: float | Sequence[float] = T3[1]
     query: tuple[float | Sequence[float], float | Sequence[float]] | None = None
     average: bool = True
     norms: Float[Tensor, "step *batch"] | Sequence[float] | None = None

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from interp.solvers.problems import Quadratic
+from interp.solvers.problems import Quadratic, rounding
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LowRankNewton:
             raise ValueError(f"LowRankNewton: damping={self.damping} must be finite and at least 0")
         values, vectors = torch.linalg.eigh(problem.G)
         values, vectors = values[:, -self.rank :], vectors[:, :, -self.rank :]
-        floor = torch.finfo(values.dtype).eps * width * values[:, -1:]
+        floor = rounding(problem.G) * values[:, -1:]
         inverse = torch.where(values > floor, 1 / torch.where(values > floor, values + self.damping, 1), 0)
         return {"w": torch.zeros_like(problem.moment), "inverse": (vectors * inverse[:, None]) @ vectors.mT}
 

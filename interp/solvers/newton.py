@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from interp.solvers.closed_form import solution
 from interp.solvers.problems import Quadratic
 from interp.solvers.settings import check_between
 
@@ -29,4 +28,4 @@ class Newton:
         return {"w": torch.zeros_like(problem.moment)}
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
-        return {"w": state["w"] - self.step_size * solution(problem.G, problem.gradient(state["w"]))}
+        return {"w": state["w"] - self.step_size * problem.solve(problem.gradient(state["w"]))}

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.solvers.problems import LeastSquares, Quadratic
+from interp.solvers.problems import LeastSquares, Quadratic, rounding, symmetric
 from interp.solvers.settings import rows
 
 
@@ -26,7 +26,7 @@ class Nystrom:
 
     def start(self, problem: Quadratic) -> dict[str, Any]:
         A, C = rows("Nystrom", problem)
-        if A.shape[1] != A.shape[2] or not torch.allclose(A, A.mT):
+        if A.shape[1] != A.shape[2] or not symmetric(A):
             raise ValueError(f"Nystrom: A must be a symmetric Gram matrix [batch, n, n], got {list(A.shape)}")
         if self.rank is not None and not 1 <= self.rank <= A.shape[1]:
             raise ValueError(f"Nystrom: rank={self.rank} must lie between 1 and the {A.shape[1]} landmarks")
@@ -35,7 +35,7 @@ class Nystrom:
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
         A, C = rows("Nystrom", problem)
         values, vectors = torch.linalg.eigh(A)
-        floor = A.shape[-1] * torch.finfo(A.dtype).eps * values[:, -1:]
+        floor = rounding(A) * values[:, -1:]
         if (values < -10 * floor).any():
             raise ValueError(f"Nystrom: A has eigenvalue {values.min():.3g} < 0; give a positive semi-definite matrix")
         kept = values > floor

@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from interp.solvers.iterate import Solver
-from interp.solvers.preconditioners import Preconditioner, inverse_of
+from interp.solvers.preconditioners import Preconditioner, apply, factor_of, inverse_of, transform
 from interp.solvers.problems import LinearSystem, Quadratic
 
 
 @dataclass(frozen=True, eq=False)
 class Preconditioned:
-    """The solver on S G S v = S moment with S = P^(−1/2); w = S v.
+    """The solver on Lᵀ G L v = Lᵀ moment with P⁻¹ = L Lᵀ; w = L v.
 
     Every gradient of the solver becomes P⁻¹ (G w − moment) and every bound speaks of the spectrum of P⁻¹G:
     `Preconditioned(ConjugateGradient(), jacobi)` is PCG, `Preconditioned(GradientDescent(1.0), row_sums)` is
@@ -26,12 +24,11 @@ class Preconditioned:
     preconditioner: Preconditioner
 
     def start(self, problem: Quadratic) -> dict[str, Any]:
-        values, vectors = torch.linalg.eigh(inverse_of("Preconditioned", self.preconditioner, problem))
-        S = (vectors * values.sqrt()[:, None]) @ vectors.mT
-        system = LinearSystem(S @ problem.G @ S, S @ problem.moment)
+        L = factor_of("Preconditioned", inverse_of("Preconditioned", self.preconditioner, problem))
+        system = LinearSystem(transform(L, problem.G), apply(L.mT if L.shape[-1] > 1 else L, problem.moment))
         inner = self.solver.start(system)
-        return {"w": S @ inner["w"], "S": S, "system": system, "inner": inner}
+        return {"w": apply(L, inner["w"]), "L": L, "system": system, "inner": inner}
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
         inner = self.solver.step(state["system"], state["inner"])
-        return {**state, "w": state["S"] @ inner["w"], "inner": inner}
+        return {**state, "w": apply(state["L"], inner["w"]), "inner": inner}

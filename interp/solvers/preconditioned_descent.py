@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from interp.solvers.preconditioners import Preconditioner, inverse_of, largest_eigenvalue
+from interp.solvers.preconditioners import Preconditioner, apply, factor_of, inverse_of, transform
 from interp.solvers.problems import Quadratic
 from interp.solvers.settings import at, check_between
 
@@ -29,15 +29,17 @@ class PreconditionedDescent:
 
     def start(self, problem: Quadratic) -> dict[str, Any]:
         given, name = self.preconditioner, "PreconditionedDescent"
-        if isinstance(given, tuple):
-            inverse, bound = tuple(inverse_of(name, each, problem) for each in given), float("inf")
-        else:
-            inverse = inverse_of(name, given, problem)
-            bound = float(2 / largest_eigenvalue(inverse, problem.G).max())
+        every = given if isinstance(given, tuple) else (given,)
+        inverses = tuple(inverse_of(name, each, problem) for each in every)
+        factors = [factor_of(name, inverse) for inverse in inverses]
+        scheduled, bound = isinstance(given, tuple), float("inf")
+        if not scheduled:
+            bound = float(2 / torch.linalg.eigvalsh(transform(factors[0], problem.G)).max())
         check_between(name, "step_size", self.step_size, bound, "2/λ_max(P⁻¹G)")
+        inverse = inverses if scheduled else inverses[0]
         return {"w": torch.zeros_like(problem.moment), "inverse": inverse, "step": 0}
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
         inverse = at("PreconditionedDescent", "preconditioner", state["inverse"], state["step"])
-        moved = state["w"] - self.step_size * inverse @ problem.gradient(state["w"])
+        moved = state["w"] - self.step_size * apply(inverse, problem.gradient(state["w"]))
         return {**state, "w": moved, "step": state["step"] + 1}

@@ -9,6 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+def rounding(matrix: Tensor) -> float:
+    """Eigenvalues below this share of the largest count as 0."""
+    return torch.finfo(matrix.dtype).eps * matrix.shape[-1]
+
+
 class Quadratic:
     """G symmetric positive semi-definite [batch, d, d] and moment [batch, d, out]: solve G w = moment."""
 
@@ -24,7 +29,7 @@ class Quadratic:
         """
         values = torch.linalg.eigvalsh(self.G)
         largest = values[:, -1]
-        floor = torch.finfo(values.dtype).eps * self.G.shape[-1] * largest
+        floor = rounding(self.G) * largest
         if not (largest > 0).all():
             prompt = int((largest <= 0).nonzero()[0])
             raise ValueError(f"{type(self).__name__}: the matrix of prompt {prompt} is 0; leave that prompt out")
@@ -33,6 +38,23 @@ class Quadratic:
                 f"{type(self).__name__}: eigenvalue {values[:, 0].min():.3g} < 0; give a positive semi-definite matrix"
             )
         return torch.where(values > floor[:, None], values, torch.inf).amin(1), largest
+
+    @cached_property
+    def factor(self) -> Float[Tensor, "batch d d"] | None:
+        """The Cholesky factor of G, or nothing where a prompt's G is singular to rounding."""
+        factor, info = torch.linalg.cholesky_ex(self.G)
+        pivots = factor.diagonal(dim1=-2, dim2=-1)
+        floor = (10 * rounding(self.G)) ** 0.5 * pivots.amax(-1)
+        return None if info.any() or (pivots.amin(-1) <= floor).any() else factor
+
+    @cached_property
+    def pseudo_inverse(self) -> Float[Tensor, "batch d d"]:
+        """G⁺."""
+        return torch.linalg.pinv(self.G, rtol=rounding(self.G), hermitian=True)
+
+    def solve(self, right: Float[Tensor, "batch d out"]) -> Float[Tensor, "batch d out"]:
+        """G⁻¹ right by Cholesky; where a prompt's G is singular, G⁺ right, of least norm, for the whole batch."""
+        return self.pseudo_inverse @ right if self.factor is None else torch.cholesky_solve(right, self.factor)
 
     def gradient(self, w: Float[Tensor, "batch d out"]) -> Float[Tensor, "batch d out"]:
         """G w − moment."""
@@ -72,7 +94,7 @@ class LeastSquares(Quadratic):
     @cached_property
     def moment(self) -> Float[Tensor, "batch d out"]:
         """AᵀC."""
-        return self.A.mT @ self.C
+        return (self.C.mT @ self.A).mT
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +113,12 @@ class KernelSystem(Quadratic):
 
     def __post_init__(self) -> None:
         _check("KernelSystem", self.K, self.y, self.lam, ("K", "y", "[batch, n, n]"))
-        if self.K.shape[1] != self.K.shape[2] or not torch.allclose(self.K, self.K.mT):
+        if self.K.shape[1] != self.K.shape[2] or not symmetric(self.K):
             raise ValueError(f"KernelSystem: K must be symmetric [batch, n, n], got {list(self.K.shape)}")
         if self.lam == 0:
             self._check_range()
-        elif torch.linalg.cholesky_ex(self.G).info.any():
-            raise ValueError(f"KernelSystem: K + {self.lam} I is not positive definite; give a Gram matrix as K")
+        elif self.factor is None:
+            _ = self.spectrum  # refuses a matrix that is not positive semi-definite
 
     def _check_range(self) -> None:
         """Without ridge a label outside the range of K has no coefficients."""
@@ -118,8 +140,23 @@ class KernelSystem(Quadratic):
         return self.y
 
 
+def symmetric(matrix: Tensor) -> bool:
+    """Symmetric to rounding."""
+    asymmetry = (matrix - matrix.mT).abs_().amax()
+    return bool(asymmetry <= 1e3 * rounding(matrix) * matrix.abs().amax())
+
+
+def _finite(matrix: Tensor) -> bool:
+    """A finite sum says so in one pass; one that overflowed says nothing."""
+    return bool(matrix.sum().isfinite()) or bool(matrix.isfinite().all())
+
+
 def _add_to_diagonal(matrix: Tensor, value: float) -> Tensor:
-    return matrix + value * torch.eye(matrix.shape[-1]).to(matrix) if value else matrix
+    if not value:
+        return matrix
+    added = matrix.clone()
+    added.diagonal(dim1=-2, dim2=-1).add_(value)
+    return added
 
 
 def _check(owner: str, left: Tensor, right: Tensor, lam: float, names: tuple[str, str, str]) -> None:
@@ -127,10 +164,10 @@ def _check(owner: str, left: Tensor, right: Tensor, lam: float, names: tuple[str
     if left.ndim != 3 or right.ndim != 3 or left.shape[:2] != right.shape[:2] or 0 in (*left.shape, *right.shape):
         shapes = f"{list(left.shape)} and {list(right.shape)}"
         raise ValueError(f"{owner}: {first} must be {axes} and {second} [batch, n, out], none empty, got {shapes}")
-    if left.dtype != right.dtype or not left.dtype.is_floating_point:
+    if left.dtype != right.dtype or left.dtype not in (torch.float32, torch.float64):
         types = f"{left.dtype} and {right.dtype}"
-        raise ValueError(f"{owner}: {first} and {second} must share a real floating dtype, got {types}")
-    if not (left.isfinite().all() and right.isfinite().all()):
+        raise ValueError(f"{owner}: {first} and {second} must both be float32 or both float64, got {types}")
+    if not (_finite(left) and _finite(right)):
         raise ValueError(f"{owner}: {first} or {second} holds NaN or inf; leave those prompts out")
     if not 0 <= lam < float("inf"):
         raise ValueError(f"{owner}: lam={lam} must be finite and at least 0")

@@ -1,5 +1,6 @@
 """The table of solvers: each with a problem, the same iterates by another road, and what is proven of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from interp.solvers import (
     DANE,
     EAGLE,
     T3,
+    THEORY,
     ChebyshevNodes,
     ChebyshevSemiIteration,
     ClosedForm,
@@ -48,16 +50,16 @@ def squares(
     return LeastSquares(drawn.A, drawn.C, lam)
 
 
-def ridge() -> LeastSquares:
-    return squares(lam=0.3)
+def ridge(seed: int = 0) -> LeastSquares:
+    return squares(seed, lam=0.3)
 
 
-def many_rows() -> LeastSquares:
-    return squares(n=120, kappa=2.0)
+def many_rows(seed: int = 0, noise: float = 0.1) -> LeastSquares:
+    return squares(seed, n=120, kappa=2.0, noise=noise)
 
 
-def rank_two() -> LeastSquares:
-    return squares(rank=2)
+def rank_two(seed: int = 0) -> LeastSquares:
+    return squares(seed, rank=2)
 
 
 def kernel(seed: int = 0, lam: float = 0.3) -> KernelSystem:
@@ -78,7 +80,7 @@ class Case:
 
     solver: Solver
     reference: ref.Reference
-    problem: object = squares
+    problem: Callable[..., LeastSquares | KernelSystem] = squares
     steps: int = 6
     every: int = 1
     monotone: bool = False
@@ -200,12 +202,12 @@ CASES = {
     ),
     "DANE": Case(DANE(3, 0.5), rows.local_problems(3, 0.5, 1.0), solved=2000),
     "DANE, no regularisation": Case(DANE(3), rows.local_problems(3, 0.0, 1.0), many_rows, solved=60),
-    "distributed EAGLE": Case(DistributedEAGLE(3), rows.attention(3, (-1 / 3, 1.0), average=True)),
+    "distributed EAGLE": Case(DistributedEAGLE(3, *THEORY), rows.attention(3, (-1 / 3, 1.0), average=True)),
     "distributed EAGLE, heads sum": Case(
-        DistributedEAGLE(3, query=(-0.2, 0.6), average=False, norms=[1.0, 0.8, 0.7, 0.6, 0.5, 0.5]),
+        DistributedEAGLE(3, *THEORY, query=(-0.2, 0.6), average=False, norms=[1.0, 0.8, 0.7, 0.6, 0.5, 0.5]),
         rows.attention(3, (-0.2, 0.6), average=False, norms=[1.0, 0.8, 0.7, 0.6, 0.5, 0.5]),
     ),
     "distributed EAGLE, one machine": Case(
-        DistributedEAGLE(1), ref.products(rows.eagle_factors(-1 / 3, 1.0)), monotone=True, solved=14
+        DistributedEAGLE(1, *THEORY), ref.products(rows.eagle_factors(-1 / 3, 1.0)), monotone=True, solved=14
     ),
 }

@@ -50,7 +50,12 @@ REFUSED = {
     "preconditioned": (lambda: PreconditionedDescent(EYE, 2.1), r"2/λ_max\(P⁻¹G\) = 2"),
     "preconditioned, indefinite": (lambda: PreconditionedDescent(-EYE), r"symmetric positive definite and finite"),
     "preconditioned, singular": (lambda: Preconditioned(GradientDescent(), ONES), r"symmetric positive definite"),
-    "preconditioned, shape": (lambda: Preconditioned(GradientDescent(), EYE[:3]), r"be \[4, 4\] or \[3, 4, 4\], got"),
+    "preconditioned, shape": (
+        lambda: Preconditioned(GradientDescent(), EYE[:3]),
+        r"be \[4, 4\] or a diagonal \[4, 1\].*got \[3, 4\]",
+    ),
+    "preconditioned, diagonal": (lambda: PreconditionedDescent(-EYE[:, :1]), r"symmetric positive definite and finite"),
+    "preconditioned, skew": (lambda: PreconditionedDescent(ONES.triu()), r"symmetric positive definite and finite"),
     "preconditioned, batch": (lambda: PreconditionedDescent(W.expand(2, 4, 4)), r"got \[2, 4, 4\]"),
     "preconditioned, schedule": (lambda: PreconditionedDescent((W,)), r"preconditioner has 1 entries"),
     "split": (lambda: Preconditioned(GradientDescent(1.1), 2 * EYE), r"2/λ_max = 1"),

@@ -24,8 +24,9 @@ def mapped(problem, change):
 
 
 @EVERY
-def test_iterates_are_those_of_the_reference(case: Case):
-    problem = case.problem()
+@pytest.mark.parametrize("seed", range(3))
+def test_iterates_are_those_of_the_reference(case: Case, seed: int):
+    problem = case.problem(seed)
     w = iterate(case.solver, problem, case.steps)
     expected = torch.as_tensor(case.reference(problem, case.steps))
     assert w.shape == expected.shape == (case.steps + 1, *problem.moment.shape)
