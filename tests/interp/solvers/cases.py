@@ -135,6 +135,12 @@ CASES = {
     "steepest descent": Case(SteepestDescent(), ref.over_batch(ref.line_search), monotone=True, solved=400),
     "heavy ball": Case(HeavyBall(), ref.momentum(polyak, polyak_momentum, nesterov=False), solved=200),
     "heavy ball, fixed": Case(HeavyBall(0.8, 0.6), ref.torch_optimiser(lr=0.8, momentum=0.6), solved=300),
+    "heavy ball, momentum given": Case(
+        HeavyBall(momentum=0.5), ref.momentum(lambda g: min(polyak(g), 1.5 / g.max()), 0.5, nesterov=False), solved=300
+    ),
+    "Nesterov, step given": Case(
+        Nesterov(0.6), ref.momentum(0.6, lambda g: (1 - (0.6 * g.min()) ** 0.5) / (1 + (0.6 * g.min()) ** 0.5), True)
+    ),
     "Nesterov": Case(Nesterov(), ref.momentum(**NESTEROV), solved=200),
     "Nesterov, fixed": Case(Nesterov(0.6, 0.7), ref.momentum(0.6, 0.7, nesterov=True), solved=300),
     "Chebyshev semi-iteration": Case(ChebyshevSemiIteration(), ref.polynomial(chebyshev), steps=12, solved=100),
