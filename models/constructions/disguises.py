@@ -199,10 +199,15 @@ WIDE = 12
 
 
 def disguised(model: HookedTransformer, seed: int, noise: float = 0.0) -> HookedTransformer:
-    """Four disguises that hold for the model's kernel, drawn at random and one on the other; then weight noise."""
+    """Weight noise on the model as it is, then four disguises that hold for its kernel, at random, one on the other.
+
+    The noise comes first so that its size means the same for every disguise: on weights already in disguise (units that
+    differ by 4, a gauge of condition 4) the same relative noise would be up to a hundred times as large in the function.
+    """
     names = [name for name in DISGUISES if model.cfg.kernel.is_linear or name not in LINEAR_ONLY]
     names = [name for name in names if name != "traded" or model.cfg.d_model <= WIDE]
     order = torch.randperm(len(names), generator=_generator(seed)).tolist()
+    model = noisy(model, seed, noise) if noise else model
     for step, index in enumerate(order[:4]):
         model = DISGUISES[names[index]](model, seed + step)
-    return noisy(model, seed, noise) if noise else model
+    return model

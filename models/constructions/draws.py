@@ -139,12 +139,12 @@ def _heavy_ball(chance: Chance, shape: PromptShape, layers: int) -> Construction
 
 
 def _ridge(chance: Chance, shape: PromptShape, layers: int) -> Construction:
-    gamma, penalty = unit(shape) * chance.uniform(0.3, 1.2), chance.uniform(0.05, 0.5) / unit(shape)
+    gamma, penalty = unit(shape) * chance.uniform(0.3, 1.2), chance.uniform(0.2, 0.6) / unit(shape)
     return ridge_gradient_descent(shape, gamma, penalty, layers)
 
 
 def _averaging(chance: Chance, shape: PromptShape, layers: int) -> Construction:
-    return averaging(shape, [*chance.uniforms(0.2, 0.9, layers - 1), 1.0])
+    return averaging(shape, [*chance.uniforms(0.1, 0.5, layers - 1), 1.0])
 
 
 def _distributed(chance: Chance, shape: PromptShape, layers: int) -> Construction:

@@ -112,7 +112,14 @@ def test_noise_has_the_size_it_says(size: float):
     for name, weight in old.items():
         for before, after in zip(weight, new[name], strict=True):
             assert (after - before).norm() / before.norm() == pytest.approx(size, rel=0.4)
-    assert weights_differ(model, disguised(model, 1, size))
+
+
+def test_noise_comes_before_the_disguise():
+    plain = member("EAGLE")
+    hidden = replace(plain, model=disguised(plain.model, 2, noise=1e-3))
+    spoilt = replace(plain, model=noisy(plain.model, 2, 1e-3))
+    torch.testing.assert_close(hidden.predict(PROMPTS), spoilt.predict(PROMPTS), rtol=1e-8, atol=1e-9)
+    assert not torch.allclose(hidden.predict(PROMPTS), plain.predict(PROMPTS), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-7), (torch.bfloat16, 1e-2)])
