@@ -202,7 +202,7 @@ def disguised(model: HookedTransformer, seed: int, noise: float = 0.0) -> Hooked
     """Weight noise on the model as it is, then four disguises that hold for its kernel, at random, one on the other.
 
     The noise comes first so that its size means the same for every disguise: on weights already in disguise (units that
-    differ by 4, a gauge of condition 4) the same relative noise would be up to a hundred times as large in the function.
+    differ by 4, a gauge of condition 4) the same relative noise can be many times as large in the function.
     """
     names = [name for name in DISGUISES if model.cfg.kernel.is_linear or name not in LINEAR_ONLY]
     names = [name for name in names if name != "traded" or model.cfg.d_model <= WIDE]
