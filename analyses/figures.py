@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from interp.solvers import ConjugateGradient, GradientDescent, LeastSquares, NewtonSchulz, iterate
-from interp.stats import central_rms, relative_errors
+from interp.stats import central_rms, pooled_errors
 from interp.unrolling import UpdateRule
 from interp.unrolling.certify import residual_states
 from models.prompts import Prompts
@@ -29,7 +29,7 @@ def error_by_depth(model: HookedTransformer, rule: UpdateRule, prompts: Prompts)
     """Relative rms error (central 99 % of prompts) after 0, 1, … L layers or solver steps, on the same prompts."""
 
     def errors(predictions: list[Float[Tensor, "prompt query out"]]) -> list[float]:
-        return [central_rms(relative_errors(predicted, prompts.target)) for predicted in predictions]
+        return [central_rms(pooled_errors(predicted, prompts.target)) for predicted in predictions]
 
     states = residual_states(model, prompts.tokens)
     level = rule.levels[-1]
@@ -45,6 +45,8 @@ def error_by_depth(model: HookedTransformer, rule: UpdateRule, prompts: Prompts)
 
 def draw_error_by_depth(curves: Mapping[str, list[float]], title: str, path: Path) -> None:
     """One line a curve, errors on a logarithmic axis."""
+    if path.is_dir():
+        raise ValueError(f"cannot write the figure {path}: it is a directory; give the name of a file")
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     for name, errors in curves.items():
         style = {"model": "o-", **{key: "s--" for key in curves if key.startswith("rule")}}.get(name, ".-")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from analyses.subject import Subject, open_subject
-from analyses.terminal import run_app, to_json
+from analyses.terminal import MAX_SEED, run_command, to_json
 from interp import Identification, closed_form, identify, unroll
 from models.transformer import HookedTransformer
 
@@ -65,7 +65,7 @@ def _conditioning(model: HookedTransformer, prompts: Any, found: Identification)
         return ()
     rule = unroll(model, prompts=prompts)
     form = closed_form(rule)
-    if form is None:
+    if form is None or rule.function is None:
         return ()
     pairs = zip(form.eta[:-1], rule.function.context_norm, strict=False)
     return tuple(-eta * largest**2 for eta, (_, largest) in pairs)
@@ -75,7 +75,7 @@ def command(
     model: Annotated[str, typer.Argument(help="A model that ships, or the path of a checkpoint.")],
     format: Annotated[Literal["text", "json"], typer.Option(help="What to print.")] = "text",
     prompts: Annotated[int, typer.Option(help="Prompts on which families are compared.")] = Config.prompts,
-    seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the prompts.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "cpu",
 ) -> None:
     """Name the algorithm that a model runs. Exit code 1 if it is unknown."""
@@ -87,9 +87,7 @@ def command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m analyses.identify_model MODEL …`"""
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    return run_app(app, argv)
+    return run_command(command, argv)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """The model that a command is about: a zoo name or the path of a checkpoint, with the prompts it was trained on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from interp import BlockLayout
 from models import checkpoints, zoo
 from models.prompts import LogUniformSpectrum, PromptFamily, Prompts, family_from_dict
 from models.training import pick_device
@@ -28,7 +29,11 @@ class Subject:
 
     def prompts(self, count: int, seed: int, family: PromptFamily | None = None) -> Prompts:
         """Fresh prompts of the model's family, or of another, on the model's device."""
-        return (family or self.family).sample(count, seed=FRESH + seed, device=self.device)
+        drawn = (family or self.family).sample(count, seed=FRESH + seed, device=self.device)
+        layout = self.model.layout
+        blocks = {layout.readout: drawn.tokens[..., -drawn.d_out :], _inputs(layout): drawn.tokens[..., : -drawn.d_out]}
+        rows = torch.cat([blocks[name] for name in layout.columns], dim=-1)
+        return replace(drawn, tokens=rows @ layout.basis.T.to(rows))
 
 
 def open_subject(reference: str, device: str = "cpu") -> Subject:
@@ -51,7 +56,25 @@ def open_subject(reference: str, device: str = "cpu") -> Subject:
         )
     task = metadata.get("task")
     family = family_from_dict(task) if task else assumed_family(model)
+    _check_fit(family, model.layout)
     return Subject(name, model.to(chosen), family, bool(task), metadata, chosen)
+
+
+def _inputs(layout: BlockLayout) -> str:
+    """The block of the inputs: the one that is not read out."""
+    return next(name for name in layout.columns if name != layout.readout)
+
+
+def _check_fit(family: PromptFamily, layout: BlockLayout) -> None:
+    """Raise if prompts of the family cannot be rows of the layout."""
+    x, y = family.widths
+    own = {name: width for name, width in layout.widths.items() if name != layout.readout}
+    if list(own.values()) != [x] or layout.widths[layout.readout] != y or layout.n_query != family.queries:
+        raise ValueError(
+            f"the checkpoint's task has {x} input columns, {y} label columns and {family.queries} query rows, and its "
+            f"layout the blocks {layout.widths}, {layout.readout} read out, and {layout.n_query} query rows; mend "
+            "the one that is wrong, or use unroll and certify from Python"
+        )
 
 
 def assumed_family(model: HookedTransformer) -> PromptFamily:

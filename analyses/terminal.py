@@ -5,13 +5,14 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
 BAD_INPUT = 2
+MAX_SEED = 2**31 - 1
 # typer brings a click of its own since 0.16 and the installed one before: its base error, whichever that is
 USAGE_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -28,9 +29,16 @@ def run_app(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
     except USAGE_ERROR as error:
         is_help = type(error).__name__ == "NoArgsIsHelpError"
         note(error.format_message() if is_help else f"error: {error.format_message()}")
-    except (ValueError, OSError) as error:
-        note(f"error: {error}")
+    except (ValueError, OSError, ArithmeticError, RuntimeError) as error:
+        note(f"error: {' '.join(str(error).split())}")
     return BAD_INPUT
+
+
+def run_command(command: Callable[..., Any], argv: Sequence[str] | None = None) -> int:
+    """A single command as a program of its own."""
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return run_app(app, argv)
 
 
 def to_json(values: Any) -> str:
@@ -51,13 +59,16 @@ def write_or_print(text: str, out: Path | None) -> None:
     if out is None:
         typer.echo(text)
         return
+    if not out.name or out.is_dir():
+        raise ValueError(f"cannot write {out}: it is a directory; give the name of a file")
     new = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
     try:
         new.write_text(text + "\n", encoding="utf-8")
         os.replace(new, out)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise ValueError(f"cannot write {out}: {error.strerror or error}") from error
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def note(text: str) -> None:

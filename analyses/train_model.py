@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from analyses.terminal import note, run_app, to_json
+from analyses.terminal import MAX_SEED, note, run_command, to_json
 from interp import unroll
 from models.recipes import recipe as recipe_by_name
 from models.training import TrainedModel, train
@@ -55,7 +55,7 @@ def command(
     out: Annotated[Path, typer.Option(help="An empty or new directory for the run.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that directory.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of weights and prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of weights and prompts.")] = 0,
     steps: Annotated[int | None, typer.Option(help="Train for so many steps instead of the recipe's.")] = None,
     format: Annotated[Literal["text", "json"], typer.Option(help="What to print at the end.")] = "text",
 ) -> None:
@@ -71,9 +71,7 @@ def command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m analyses.train_model RECIPE --out DIR …`"""
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    return run_app(app, argv)
+    return run_command(command, argv)
 
 
 if __name__ == "__main__":

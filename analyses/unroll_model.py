@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from analyses.subject import Subject, open_subject
-from analyses.terminal import note, run_app, to_json, write_or_print
+from analyses.terminal import MAX_SEED, note, run_command, to_json, write_or_print
 from interp import certify, unroll
 from interp.unrolling import Certificate, UpdateRule
 from interp.unrolling.rule import Level
@@ -160,7 +160,7 @@ def command(
     words_error: Annotated[
         float, typer.Option(help="Error of all words that is still certified.")
     ] = Config.words_error,
-    seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the prompts.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "cpu",
 ) -> None:
     """Print the update rule that a model runs, and its certificate. Exit code 1 if the certificate is not granted."""
@@ -186,9 +186,7 @@ def _draw(result: Unrolled, path: Path, seed: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m analyses.unroll_model MODEL …`"""
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    return run_app(app, argv)
+    return run_command(command, argv)
 
 
 if __name__ == "__main__":

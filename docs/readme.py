@@ -2,7 +2,7 @@
 
 A `python` block is run after those before it; the `text` block that follows is what it prints. In a `console` block the
 lines that start with "$ " are run by the shell and the others are their output. `sh` blocks are the commands that set
-everything up and are not run here. Numbers are compared up to a relative 1e-3, those below 1e-9 as rounding.
+everything up and are not run here. Numbers are compared up to a relative 1e-3, and what is below 1e-12 is rounding.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def _same(old: str, new: str) -> bool:
 
 
 def _close(old: float, new: float) -> bool:
-    return abs(old - new) <= max(1e-3 * abs(old), 1e-9)
+    return abs(old - new) <= 1e-3 * abs(old) or max(abs(old), abs(new)) < 1e-12
 
 
 def main(argv: Sequence[str] | None = None) -> int:

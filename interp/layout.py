@@ -49,6 +49,11 @@ class BlockLayout:
         columns = {name: basis.detach().to("cpu", torch.float64) for name, basis in self.columns.items()}
         object.__setattr__(self, "columns", columns)
         if not isinstance(self.visibility, Visibility):
+            if isinstance(self.visibility, str) or not all(isinstance(rule, Visibility) for rule in self.visibility):
+                raise ValueError(
+                    f"BlockLayout: visibility must be a Visibility or one a head, got {self.visibility!r}; "
+                    'write Visibility("causal", "causal")'
+                )
             object.__setattr__(self, "visibility", tuple(self.visibility))
         self._check_rows()
         self._check_columns()
@@ -69,6 +74,9 @@ class BlockLayout:
             raise ValueError(f"BlockLayout: the read-out block {self.readout!r} is not one of {list(self.columns)}")
 
     def _check_columns(self) -> None:
+        for name in self.columns:
+            if not (name.isidentifier() and name.isascii()):
+                raise ValueError(f"BlockLayout: {name!r} is no name for a block; take letters, digits and underscores")
         shapes = {name: tuple(basis.shape) for name, basis in self.columns.items()}
         if any(len(shape) != 2 for shape in shapes.values()) or len({shape[0] for shape in shapes.values()}) != 1:
             raise ValueError(f"BlockLayout: every basis must be [d_model, width] with one d_model, got {shapes}")
@@ -109,7 +117,7 @@ class BlockLayout:
         own = {entry.name for entry in fields(cls)} - {"columns"}
         widths = {name: value for name, value in options.items() if name not in own}
         for name, width in widths.items():
-            if not isinstance(width, int):
+            if not isinstance(width, int) or name.startswith("n_"):
                 raise ValueError(
                     f"BlockLayout.standard: {name}={width!r} is no width of a block; options: {sorted(own)}"
                 )
@@ -168,6 +176,11 @@ class BlockLayout:
         if n % self.machines:
             raise ValueError(f"{n} context rows cannot be split evenly over {self.machines} machines")
         return n
+
+    def rows(self, role: str, n_tokens: int) -> slice:
+        """The rows of a role, "context" or "query", among all rows of a prompt."""
+        n = self.n_context(n_tokens)
+        return slice(0, n) if role == "context" else slice(n, n_tokens)
 
     def head_visibility(self, n_heads: int) -> list[Visibility]:
         """One `Visibility` a head."""

@@ -18,6 +18,17 @@ def relative_errors(measured: Float[Tensor, "prompt *shape"], reference: Float[T
     return torch.nan_to_num(errors, nan=torch.inf)
 
 
+def pooled_errors(measured: Float[Tensor, "prompt *shape"], reference: Float[Tensor, "prompt *shape"]) -> Tensor:
+    """‖measured − reference‖ of each prompt, over the rms of ‖reference‖ (central 99 % of prompts); inf if not finite.
+
+    A prompt whose reference happens to be near 0, as scalar answers can be, does not count for more than others.
+    """
+    gap = (measured - reference).flatten(1).norm(dim=1)
+    size = central_rms(reference.flatten(1).norm(dim=1).nan_to_num(nan=torch.inf))
+    errors = torch.where(gap == 0, 0, gap / size) if size else torch.where(gap == 0, 0.0, torch.inf).to(gap)
+    return torch.nan_to_num(errors, nan=torch.inf)
+
+
 def central(values: Float[Tensor, "prompt"]) -> Float[Tensor, "kept"]:
     """The values without the lowest and the highest 0.5 %, in order."""
     cut = round((1 - CENTRAL) / 2 * len(values))
@@ -31,7 +42,7 @@ def central_rms(values: Float[Tensor, "prompt"]) -> float:
 
 @dataclass(frozen=True)
 class ErrorSummary:
-    """Relative errors over prompts: max and rms of all, rms of the central 99 %, median and 99 % quantile."""
+    """Errors over prompts, relative: max and rms of all, rms of the central 99 %, median and 99 % quantile."""
 
     max_relative_error: float
     rms_relative_error: float

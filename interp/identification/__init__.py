@@ -13,6 +13,7 @@ from interp.layout import BlockLayout
 from interp.unrolling import UpdateRule, layout_of, unroll
 from interp.unrolling.certify import residual_states
 from interp.unrolling.circuits import check_attention_only
+from interp.unrolling.rule import check_prompts
 
 __all__ = ["FAMILIES", "Identification", "Ranked", "identify"]
 
@@ -41,13 +42,14 @@ def identify(subject: Any, prompts: Any = None, layout: BlockLayout | None = Non
     Raises:
         ValueError: the model is neither a composition of cubic maps nor one of attention with a fixed kernel.
     """
-    tokens = None if prompts is None else getattr(prompts, "tokens", prompts).double()
     if isinstance(subject, UpdateRule):
-        return _of_rule(subject, tokens)
+        return _of_rule(subject, None if prompts is None else check_prompts(prompts, subject.layout))
+    layout = layout_of(subject, layout)
+    tokens = None if prompts is None else check_prompts(prompts, layout)
     kernel = getattr(subject.cfg, "kernel", None)
     if kernel is None or kernel.is_linear or kernel.normalisation != "none":
         return _of_rule(unroll(subject, layout), tokens)
-    return _of_kernel(subject, layout_of(subject, layout), tokens)
+    return _of_kernel(subject, layout, tokens)
 
 
 def _of_rule(rule: UpdateRule, tokens: Tensor | None) -> Identification:

@@ -71,10 +71,10 @@ def _weight_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float]) -> tup
 
 def _function_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float], z: Tensor) -> tuple[Tensor, float]:
     """Every prompt has the same weight: updates are divided by the norm of the layer's own."""
-    layer, n = rule.layers[index], rule.layout.n_context(z.shape[1])
+    layer = rule.layers[index]
 
     def flat(update: Tensor) -> Tensor:
-        return live_part(layer, rule.layout, n, update).flatten(1)
+        return live_part(layer, rule.layout, update).flatten(1)
 
     exact = flat(rule.step(index, z, "exact"))
     size = exact.norm(dim=1, keepdim=True)

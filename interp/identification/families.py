@@ -18,7 +18,7 @@ from interp.identification.steps import (
 )
 from interp.unrolling import UpdateRule
 from interp.unrolling.circuits import Group
-from interp.unrolling.spectral import two_words
+from interp.unrolling.spectral import see_one_context, two_words
 from interp.unrolling.words import weight_fit
 
 Fitter = Callable[[UpdateRule, Sequence[Evidence], int | None], Fit | None]
@@ -38,7 +38,7 @@ def two_word_family(name: str) -> Fitter:
     """The fitter of a family of two words, for stacks in which all rows see the same context."""
 
     def fit(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
-        if not _one_context(rule):
+        if not see_one_context(rule):
             return None
         xx, xy = ((0, word) for word in two_words(rule))
         eta = [layer.coefficients.get(xx, 0.0) for layer in evidence[:-1]]
@@ -70,13 +70,9 @@ def _wrong_sign(rule: UpdateRule, steps: Steps, conditioned: bool) -> str | None
     return None
 
 
-def _one_context(rule: UpdateRule) -> bool:
-    return all(len(layer.groups) == 1 and layer.groups[0].group.rule == "context" for layer in rule.layers)
-
-
 def preconditioned_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
     """z_y ← z_y − z_x P_l S_xy with a positive definite matrix P_l in every layer (Ahn et al., arXiv 2306.00297)."""
-    if not _one_context(rule):
+    if not see_one_context(rule):
         return None
     x, y = (rule.layout.slices[word.into] for word in two_words(rule))
     matrices = [-_matrix_step(layer.groups[0].group, x, y) for layer in rule.layers]

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from interp.identification.evidence import Evidence, Key
-from interp.stats import central_rms, relative_errors
+from interp.stats import central_rms, pooled_errors
 from interp.unrolling import UpdateRule
 from interp.unrolling.circuits import Group
 
@@ -38,7 +38,7 @@ class Fit:
 
     def relative_error(self, tokens: Tensor, exact: Tensor) -> float:
         """Of the member's predictions, rms over the central 99 % of prompts."""
-        return central_rms(relative_errors(self.predict(tokens), exact))
+        return central_rms(pooled_errors(self.predict(tokens), exact))
 
 
 def fit_of_words(

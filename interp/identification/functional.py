@@ -19,7 +19,7 @@ from interp.layout import BlockLayout, Visibility
 from interp.unrolling.spectral import xy_slices
 
 Head = tuple[Float[Tensor, "3 D D"], Float[Tensor, "D D"]]
-"""What a head's similarity sees (W_Q W_Qᵀ, W_Q W_Kᵀ, W_K W_Kᵀ) and what it writes, W_V W_O."""
+"""What a head's similarity sees, W_Q W_Qᵀ, W_Q W_Kᵀ, W_K W_Kᵀ (for exp the second alone), and what it writes."""
 
 
 def functional_descent(model: Any, layout: BlockLayout) -> Fit | None:
@@ -39,7 +39,7 @@ def functional_descent(model: Any, layout: BlockLayout) -> Fit | None:
     shape[:, x, x] = torch.eye(x.stop - x.start, dtype=torch.float64)
     scale = (sum((s * shape).sum() for s in seen) / (len(seen) * shape.sum())).item()
     distances = tuple(
-        max(_sees(s, scale * shape, kernel), _writes(heads[0][1], g, y, layout, last=index == len(layers) - 1))
+        max(_sees(s, scale * shape), _writes(heads[0][1], g, y, layout, last=index == len(layers) - 1))
         for index, (s, heads, g) in enumerate(zip(seen, layers, gamma, strict=True))
     )
     problem = _problem(layers, distances, gamma, scale, layout)
@@ -74,6 +74,8 @@ def _heads(attn: Any, cfg: Any, layout: BlockLayout) -> list[Head]:
     if cfg.kernel.is_feature_map:
         q, k = _balanced(q, k)
     V = layout.basis.T @ W_V @ W_O @ layout.dual
+    if cfg.kernel.similarity == "exp":
+        return [((a @ b.T).expand(3, -1, -1), v) for a, b, v in zip(q, k, V, strict=True)]
     return [(torch.stack([a @ a.T, a @ b.T, b @ b.T]), v) for a, b, v in zip(q, k, V, strict=True)]
 
 
@@ -98,11 +100,9 @@ def _merged(heads: Sequence[Head]) -> list[Head]:
     return sorted(kept, key=lambda head: -head[1].norm().item())
 
 
-def _sees(seen: Tensor, expected: Tensor, kernel: AttentionKernel) -> float:
-    """exp sees W_Q W_Kᵀ alone; the distances of other similarities see all three products."""
-    kept = slice(1, 2) if kernel.similarity == "exp" else slice(0, 3)
-    size = seen[kept].norm().item()
-    return ((seen - expected)[kept].norm().item() / size) if size else float("inf")
+def _sees(seen: Tensor, expected: Tensor) -> float:
+    size = seen.norm().item()
+    return (seen - expected).norm().item() / size if size else float("inf")
 
 
 def _writes(V: Tensor, gamma: float, y: slice, layout: BlockLayout, last: bool) -> float:

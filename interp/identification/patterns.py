@@ -6,7 +6,7 @@ from interp.identification.evidence import Evidence, Key, shared
 from interp.identification.fit import Fit, fit_of_words
 from interp.identification.steps import constant
 from interp.unrolling import UpdateRule
-from interp.unrolling.spectral import two_words
+from interp.unrolling.spectral import see_one_context, two_words
 from interp.unrolling.words import Word
 
 
@@ -66,7 +66,7 @@ def averaging(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> 
     """y ← y − γ_l z_1 S_1y / n: layer l takes the share γ_l of the mean that is left off all rows."""
     y = rule.layout.readout
     one = next((name for name, width in rule.layout.widths.items() if width == 1 and name != y), None)
-    if one is None or not _is_one_context(rule):
+    if one is None or not see_one_context(rule):
         return None
     key: Key = (0, Word(one, one, y, y))
     steps = [-layer.coefficients.get(key, 0.0) for layer in evidence]
@@ -102,16 +102,12 @@ def distributed_eagle(rule: UpdateRule, evidence: Sequence[Evidence], n: int | N
     return fit_of_words("distributed EAGLE", settings, free, rule, evidence, coefficients, problem)
 
 
-def _is_one_context(rule: UpdateRule) -> bool:
-    return all(len(layer.groups) == 1 and layer.groups[0].group.rule == "context" for layer in rule.layers)
-
-
 def _blocks(rule: UpdateRule) -> tuple[str, str, str] | None:
     """y, a constant column, and a block that rotates with y; None if the layout lacks one."""
     layout, y = rule.layout, rule.layout.readout
     companions = [name for name in layout.columns if name != y and layout.rotates_with(name) == layout.rotates_with(y)]
     ones = [name for name, width in layout.widths.items() if width == 1 and name not in (y, *companions)]
-    return (y, ones[0], companions[0]) if _is_one_context(rule) and ones and companions else None
+    return (y, ones[0], companions[0]) if see_one_context(rule) and ones and companions else None
 
 
 def _in_every_layer(evidence: Sequence[Evidence], fitted: dict[Key, float]) -> list[dict[Key, float]]:

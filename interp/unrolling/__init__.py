@@ -44,7 +44,7 @@ def unroll(
     layout = layout_of(model, layout)
     circuits = extract_circuits(model, layout)
     rule = UpdateRule(tuple(_layer_rule(circuit, layout) for circuit in circuits), layout, model.cfg.kernel)
-    return rule if prompts is None else fit_to_prompts(rule, getattr(prompts, "tokens", prompts), core_error)
+    return rule if prompts is None else fit_to_prompts(rule, prompts, core_error)
 
 
 def layout_of(model: Any, layout: BlockLayout | None) -> BlockLayout:

@@ -39,12 +39,15 @@ def describe_block(
     """
     if not torch.isfinite(matrix).all():
         raise ValueError("describe_block: the matrix holds NaN or inf")
+    if not tolerance >= 0 or (scale is not None and not scale >= 0):
+        raise ValueError(f"describe_block: tolerance={tolerance} and scale={scale} must be 0 or more")
     size = matrix.norm().item() if scale is None else scale
-    for candidate, fit in _candidates(matrix.double(), tolerance * size):
-        residual = (matrix - fit).norm().item()
-        if residual <= tolerance * size:
-            return BlockClass(candidate[0], candidate[1], residual / size if size else 0.0)
-    raise AssertionError("the full class fits every matrix")
+    candidates = list(_candidates(matrix.double(), tolerance * size))
+    fitting = (
+        (found, residual) for found, fit in candidates if (residual := (matrix - fit).norm().item()) <= tolerance * size
+    )
+    (name, numbers), residual = next(fitting, (candidates[-1][0], 0.0))
+    return BlockClass(name, numbers, residual / size if size else 0.0)
 
 
 def _candidates(matrix: Tensor, allowed: float):

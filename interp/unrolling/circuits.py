@@ -6,7 +6,7 @@ Row i of the prompt, in block coordinates u, moves by
 
 so with T[a,b,c,j] = Σ_h Q_h[a,b] V_h[c,j] only the part of T that is symmetric in (b, c) acts. Heads that act on the
 same rows under the same visibility form one `Group`; its symmetrised tensor is the complete invariant, and the heads
-kept here are the canonical ones (singular vectors of Σ_h vec(Q_h) vec(V_h)ᵀ), whatever heads the model happens to have.
+kept here are the canonical ones of the sum (singular vectors of Σ_h vec(Q_h) vec(V_h)ᵀ), however it was split.
 """
 
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.layout import ROLES, BlockLayout
 
 NEGLIGIBLE = 1e-13  # relative size below which a canonical head is rounding, not weight
+UNREAD = 1e-12  # relative size below which a block is not read: exactly zero weights, up to the rounding of a gauge
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def check_attention_only(model: Any) -> None:
         ),
         (not getattr(cfg, "attn_only", False), "it has MLPs"),
         (getattr(cfg, "positional_embedding_type", None) is not None, "it adds position embeddings"),
-        (getattr(cfg, "d_in", None) is not None or getattr(cfg, "d_out", None) is not None, "it has a learned read-in"),
+        (getattr(cfg, "d_in", None) is not None, "it has a learned read-in"),
+        (getattr(cfg, "d_out", None) is not None, "it has a learned read-out"),
     ]
     for fails, reason in reasons:
         if fails:
@@ -151,7 +153,7 @@ def _orientation(matrix: Float[Tensor, "head D D"]) -> Float[Tensor, "head"]:
 
 
 def _liveness(layers: list[tuple[Group, ...]], layout: BlockLayout) -> list[dict[str, tuple[str, ...]]]:
-    """By layer and role: the blocks whose update reaches the output. Blocks of exactly zero weight are not read."""
+    """By layer and role: the blocks whose update reaches the output. Blocks of zero weight are not read."""
     live = {"context": set[str](), "query": {layout.readout}}
     result = []
     for groups in reversed(layers):
@@ -171,13 +173,14 @@ def _liveness(layers: list[tuple[Group, ...]], layout: BlockLayout) -> list[dict
 def _blocks_read(group: Group, written: set[str], layout: BlockLayout) -> dict[str, set[str]]:
     """The blocks that an update into `written` reads: of the row itself, and of the rows it sees."""
     reads: dict[str, set[str]] = {"row": set(), "seen": set()}
-    columns = [layout.slices[name] for name in written]
+    columns = [i for name in sorted(written) for i in range(*layout.slices[name].indices(layout.d_model))]
+    sizes = [Q.norm() * V.norm() for Q, V in zip(group.Q, group.V, strict=True)]
+    cut = UNREAD * max(sizes, default=torch.zeros(()))
     for Q, V in zip(group.Q, group.V, strict=True):
-        if not any(V[:, column].any() for column in columns):
-            continue
+        written_size = V[:, columns].norm()
         for name, block in layout.slices.items():
-            if Q[block].any():
+            if Q[block].norm() * written_size > cut:
                 reads["row"].add(name)
-            if Q[:, block].any() or any(V[block, column].any() for column in columns):
+            if Q[:, block].norm() * written_size > cut or Q.norm() * V[block][:, columns].norm() > cut:
                 reads["seen"].add(name)
     return reads

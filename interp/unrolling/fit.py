@@ -6,22 +6,24 @@ relative, rms over the central 99 % of the held-out prompts.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.stats import central_rms, relative_errors
-from interp.unrolling.rule import GroupRule, Level, UpdateRule, WordFeatures, live_part, second_moments
+from interp.stats import central_rms, pooled_errors
+from interp.unrolling.rule import GroupRule, Level, UpdateRule, WordFeatures, check_prompts, live_part, second_moments
 from interp.unrolling.words import Word, reproject
 
 Coefficients = list[list[dict[Word, float]]]  # by layer, by group
+EXHAUSTIVE = 8  # words of which every subset is tried
 
 
 @dataclass(frozen=True)
 class CoreRow:
-    """The best subset of so many words and its error."""
+    """A subset of the words and its error, coefficients by least squares on the weights."""
 
     words: tuple[str, ...]
     rms_relative_error: float
@@ -32,7 +34,8 @@ class FunctionFit:
     """What fitting to prompts found.
 
     Args:
-        table: the fewest words first, each with its held-out error.
+        table: subsets of the words, the smallest first: the best of their size where `exhaustive`.
+        exhaustive: were all subsets tried, or words left out one after the other.
         core_error: the error the core was asked for, and whether it was `reached`.
         explained: by level, for each layer 1 − ‖ΔZ − Δ̂Z‖² / ‖ΔZ‖² on the model's own input (live rows and columns).
         context_norm: for each layer median and largest spectral norm of the context's x block, ‖A_l‖₂.
@@ -40,6 +43,7 @@ class FunctionFit:
 
     prompts: int
     table: tuple[CoreRow, ...]
+    exhaustive: bool
     core_error: float
     reached: bool
     explained: Mapping[str, tuple[float, ...]]
@@ -49,18 +53,18 @@ class FunctionFit:
         return asdict(self)
 
 
-def fit_to_prompts(rule: UpdateRule, tokens: Float[Tensor, "batch token d_model"], core_error: float) -> UpdateRule:
+def fit_to_prompts(rule: UpdateRule, prompts: Any, core_error: float) -> UpdateRule:
     """The rule with a core, coefficients refitted where that lowers the held-out error, and its `FunctionFit`."""
+    tokens = check_prompts(prompts, rule.layout)
     if len(tokens) < 4:
         raise ValueError(f"unroll: {len(tokens)} prompts are too few to fit and hold out; give at least 4, better 256")
-    tokens = tokens.double()
     fitting, held_out = tokens[::2], tokens[1::2]
     error = _error_on(rule, held_out)
     exact = [state for state in rule.states(fitting, "exact")]
 
     chosen: dict[Level, tuple[Coefficients, str]] = {"words": _better(rule, exact, _all(rule), error)}
-    steps = _eliminate(rule, error)
-    core = next((words for words, rms in steps if rms <= core_error), steps[-1][0])
+    steps = _search(_all(rule), lambda words: error(_restricted(rule, words)), core_error)
+    core = next((words for words, rms in steps if rms <= core_error), min(steps, key=lambda step: step[1])[0])
     chosen["core"] = _better(rule, exact, core, error)
     fitted = _with(_with(rule, chosen["core"][0], "core"), chosen["words"][0], "words")
     table = tuple(CoreRow(tuple(str(word) for word in sorted(words)), rms) for words, rms in steps)
@@ -68,6 +72,7 @@ def fit_to_prompts(rule: UpdateRule, tokens: Float[Tensor, "batch token d_model"
     function = FunctionFit(
         prompts=len(tokens),
         table=table,
+        exhaustive=len(_all(rule)) <= EXHAUSTIVE,
         core_error=core_error,
         reached=error(chosen["core"][0]) <= core_error,
         explained={},
@@ -100,7 +105,7 @@ def _error_on(rule: UpdateRule, tokens: Tensor) -> Callable[[Coefficients], floa
     reference = rule.predict(tokens, "exact")
 
     def error(coefficients: Coefficients) -> float:
-        return central_rms(relative_errors(_with(rule, coefficients, "words").predict(tokens, "words"), reference))
+        return central_rms(pooled_errors(_with(rule, coefficients, "words").predict(tokens, "words"), reference))
 
     return error
 
@@ -113,14 +118,33 @@ def _better(
     return (function, "function") if error(function) < error(weights) else (weights, "weights")
 
 
-def _eliminate(rule: UpdateRule, error: Callable[[Coefficients], float]) -> list[tuple[set[Word], float]]:
-    """Subsets from one word up, found by leaving out one word after the other, each time the least missed."""
-    words = _all(rule)
-    steps = [(words, error(_restricted(rule, words)))]
-    while len(words) > 1:
-        trials = [(words - {word}, error(_restricted(rule, words - {word}))) for word in sorted(words)]
-        words, rms = min(trials, key=lambda trial: trial[1])
-        steps.append((words, rms))
+def _search(
+    words: set[Word], error: Callable[[Collection[Word]], float], core_error: float
+) -> list[tuple[frozenset[Word], float]]:
+    """Subsets of rising size with their errors, up to the first that reaches `core_error`, and all words last.
+
+    Up to `EXHAUSTIVE` words every subset of a size is tried. Of more, words are left out one after the other, each time
+    the one least missed, so that a smaller subset may exist.
+    """
+    whole = (frozenset(words), error(words))
+    if len(words) > EXHAUSTIVE:
+        return _dropped(whole, error)
+    found = []
+    for size in range(1, len(words)):
+        trials = [(frozenset(subset), error(subset)) for subset in combinations(sorted(words), size)]
+        found.append(min(trials, key=lambda trial: trial[1]))
+        if found[-1][1] <= core_error:
+            break
+    return [*found, whole]
+
+
+def _dropped(
+    whole: tuple[frozenset[Word], float], error: Callable[[Collection[Word]], float]
+) -> list[tuple[frozenset[Word], float]]:
+    steps = [whole]
+    while len(steps[-1][0]) > 1:
+        trials = [(steps[-1][0] - {word}, error(steps[-1][0] - {word})) for word in sorted(steps[-1][0])]
+        steps.append(min(trials, key=lambda trial: trial[1]))
     return steps[::-1]
 
 
@@ -129,13 +153,12 @@ def _refit(rule: UpdateRule, exact: list[Tensor], words: Collection[Word]) -> Co
     result = []
     for index, layer in enumerate(rule.layers):
         z = exact[index]
-        n = rule.layout.n_context(z.shape[1])
-        target = live_part(layer, rule.layout, n, exact[index + 1] - z).flatten(1)
+        target = live_part(layer, rule.layout, exact[index + 1] - z).flatten(1)
         size = target.norm(dim=1, keepdim=True)
         usable = torch.isfinite(size[:, 0]) & (size[:, 0] > 0)
         names = [(g, word) for g, item in enumerate(layer.groups) for word in item.projected if word in words]
         features = [
-            live_part(layer, rule.layout, n, word_update(rule, item, word, z)).flatten(1)
+            live_part(layer, rule.layout, word_update(rule, item, word, z)).flatten(1)
             for item in layer.groups
             for word in item.projected
             if word in words
@@ -154,7 +177,7 @@ def word_update(rule: UpdateRule, item: GroupRule, word: Word, z: Tensor) -> Ten
     """The update [batch, token, D] that the word alone, with coefficient 1, would make."""
     layout, n, out = rule.layout, rule.layout.n_context(z.shape[1]), torch.zeros_like(z)
     for role in item.group.roles:
-        rows = slice(None, n) if role == "context" else slice(n, None)
+        rows = layout.rows(role, z.shape[1])
         S = second_moments(z, layout, item.group.rule, role)
         out[:, rows, layout.slices[word.into]] = WordFeatures(z[:, rows], S, layout)[word]
     return out / n if rule.per_n else out
@@ -164,10 +187,9 @@ def _explained(rule: UpdateRule, tokens: Tensor) -> dict[str, tuple[float, ...]]
     """Function explained by level and layer."""
     shares: dict[str, list[float]] = {"words": [], "core": []}
     for index, z in enumerate(list(rule.states(tokens, "exact"))[:-1]):
-        n = rule.layout.n_context(z.shape[1])
-        exact = live_part(rule.layers[index], rule.layout, n, rule.step(index, z, "exact"))
+        exact = live_part(rule.layers[index], rule.layout, rule.step(index, z, "exact"))
         for level in ("words", "core"):
-            guess = live_part(rule.layers[index], rule.layout, n, rule.step(index, z, level))
+            guess = live_part(rule.layers[index], rule.layout, rule.step(index, z, level))
             shares[level].append(explained(guess, exact))
     return {level: tuple(values) for level, values in shares.items()}
 

@@ -5,22 +5,25 @@ from typing import Any
 
 import sympy
 
-from interp.unrolling.rule import GroupRule, Level, UpdateRule
+from interp.layout import ROLES
+from interp.unrolling.rule import SYMBOLS, GroupRule, Level, UpdateRule
 from interp.unrolling.spectral import closed_form
 from interp.unrolling.words import Word
 
+Term = tuple[float, Word, GroupRule]
 TERMS_A_LINE = 3
 SUPERSCRIPTS = {"machine": "own", "context_and_self": "+self", "causal": r"\leq i", "all": "all"}
 
 
 def to_latex(rule: UpdateRule, digits: int = 6) -> str:
     """Each layer's update as aligned equations (core if the rule has one, else all words), then the closed form."""
-    level = rule.levels[-1] if rule.function else "words"
+    level = rule.levels[-1]
     lines = [line for index in range(rule.depth) for line in _layer_lines(rule, index, level, digits)]
-    parts = [_align(lines)]
+    parts = [_align(lines)] if lines else []
     form = closed_form(rule)
     if form:
-        G = r"A^\top A / n" if form.per_n else r"A^\top A"
+        over, minus = " / n" if form.per_n else "", "" if form.sign < 0 else "-"
+        G = rf"A^\top A{over}"
         steps = zip(form.eta, form.gamma, strict=True)
         parts.append(
             _align(
@@ -29,7 +32,7 @@ def to_latex(rule: UpdateRule, digits: int = 6) -> str:
                     r"p_{l+1} &= p_l\,(1 + \eta_l\, g\, p_l^2)",
                     r"r_{l+1} &= r_l\,(1 - \gamma_l\, g\, p_l^2)",
                     r"s_{l+1} &= s_l + \gamma_l\, p_l^2\, r_l",
-                    r"w_l &= s_l(G)\, A^\top C,\quad H_l^{-1} = \gamma_l\, p_l(G)^2",
+                    rf"w_l &= {minus}s_l(G)\, A^\top C{over},\quad H_l^{{-1}} = \gamma_l\, p_l(G)^2",
                     *(
                         rf"\eta_{{{layer}}} &= {number(eta, digits)},\quad \gamma_{{{layer}}} = {number(gamma, digits)}"
                         for layer, (eta, gamma) in enumerate(steps)
@@ -44,43 +47,53 @@ def _align(lines: list[str]) -> str:
     return "\\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}"
 
 
+def _updates(rule: UpdateRule, index: int, level: Level) -> dict[str, list[Term]]:
+    """The terms that are added to each block, by "block", or "role: block" where roles differ; all groups together."""
+    layer = rule.layers[index]
+    by_role: dict[str, dict[str, list[Term]]] = {}
+    for role in ROLES:
+        blocks = by_role.setdefault(role, {})
+        for item in layer.groups:
+            for word, coefficient in item.coefficients(level).items() if role in item.group.roles else ():
+                blocks.setdefault(word.into, []).append((coefficient, word, item))
+    if by_role["context"] == by_role["query"]:
+        return by_role["query"]
+    return {f"{role}: {block}": terms for role, blocks in by_role.items() for block, terms in blocks.items()}
+
+
 def _layer_lines(rule: UpdateRule, index: int, level: Level, digits: int) -> list[str]:
-    lines = []
-    for item in rule.layers[index].groups:
-        rows = "" if len(rule.layers[index].groups) == 1 else rf"\;\text{{({' and '.join(item.group.roles)} rows)}}"
-        for block in rule.layout.columns:
-            terms = [(c, w) for w, c in item.coefficients(level).items() if w.into == block]
-            if terms:
-                lines += _equation(block, index, terms, item, rows, rule.per_n, digits)
-    return lines
+    updates = _updates(rule, index, level)
+    return [line for key, terms in updates.items() for line in _equation(key, index, terms, rule.per_n, digits)]
 
 
-def _equation(
-    block: str, index: int, terms: list[tuple[float, Word]], item: GroupRule, rows: str, per_n: bool, digits: int
-) -> list[str]:
+def _equation(key: str, index: int, terms: list[Term], per_n: bool, digits: int) -> list[str]:
     """z ← z + Σ coefficient · word, some terms a line."""
-    symbol = _symbol("z", block)
+    role, _, block = key.rpartition(": ")
+    symbol, of = _symbol("z", block), rf"\;\text{{({role} rows)}}" if role else ""
     parts = [
         f"{'-' if c < 0 else '+'} {number(abs(c), digits)}{'/n' if per_n else ''}\\, {_word(word, item)}"
-        for c, word in terms
+        for c, word, item in terms
     ]
     chunks = [" ".join(parts[i : i + TERMS_A_LINE]) for i in range(0, len(parts), TERMS_A_LINE)]
     lines = [
         rf"\text{{layer {index}:}}\quad {symbol} &\leftarrow {symbol} {chunks[0]}",
         *(rf"&\qquad {c}" for c in chunks[1:]),
     ]
-    return [*lines[:-1], lines[-1] + rows]
+    return [*lines[:-1], lines[-1] + of]
 
 
 def _word(word: Word, item: GroupRule) -> str:
     superscript = SUPERSCRIPTS.get(item.group.rule)
-    moment = _symbol("S", f"{word.left}{word.right}") + (rf"^{{{superscript}}}" if superscript else "")
+    moment = _symbol("S", word.left, word.right) + (rf"^{{{superscript}}}" if superscript else "")
     row = _symbol("z", word.row)
     return rf"\operatorname{{tr}}({moment})\, {row}" if word.trace else rf"{row} {moment}"
 
 
-def _symbol(letter: str, index: str) -> str:
-    return rf"{letter}_{{{index}}}" if len(index) <= 2 else rf"{letter}_{{\mathrm{{{index}}}}}"
+def _symbol(letter: str, *blocks: str) -> str:
+    """A letter with block names as index; names of several letters upright."""
+    names = [name if len(name) == 1 else rf"\mathrm{{{name.replace('_', ' ')}}}" for name in blocks]
+    comma = "" if all(len(name) == 1 for name in blocks) else ","
+    return rf"{letter}_{{{comma.join(names)}}}"
 
 
 def number(value: float, digits: int) -> str:
@@ -92,7 +105,8 @@ def number(value: float, digits: int) -> str:
 def to_sympy(rule: UpdateRule, level: Level) -> list[dict[str, Any]]:
     """By layer: column block → the row's next value, in MatrixSymbols z_x (1 × width), S_xy (width × width) and n.
 
-    Rows of a layer that has several groups have one entry a block and role, as "query: y".
+    Where context and query rows move differently there is one entry a role, as "query: y". The moments of rows that see
+    other rows have symbols of their own (S_own_xy, …).
     """
     rule._check_level(level)
     if level == "exact":
@@ -103,17 +117,20 @@ def to_sympy(rule: UpdateRule, level: Level) -> list[dict[str, Any]]:
 
 
 def _sympy_layer(rule: UpdateRule, index: int, level: Level) -> dict[str, Any]:
-    layer, widths, entries = rule.layers[index], rule.layout.widths, {}
-    for item in layer.groups:
-        prefix = "" if len(layer.groups) == 1 else f"{'+'.join(item.group.roles)}: "
-        for word, coefficient in item.coefficients(level).items():
-            start = entries.setdefault(prefix + word.into, sympy.MatrixSymbol(f"z_{word.into}", 1, widths[word.into]))
-            factor = sympy.Float(coefficient) / (sympy.Symbol("n", positive=True) if rule.per_n else 1)
-            entries[prefix + word.into] = start + factor * _sympy_word(word, item, widths)
+    widths, entries = rule.layout.widths, {}
+    n = sympy.Symbol("n", positive=True) if rule.per_n else sympy.Integer(1)
+    for key, terms in _updates(rule, index, level).items():
+        block = key.rpartition(": ")[2]
+        value = sympy.MatrixSymbol(f"z_{block}", 1, widths[block])
+        for coefficient, word, item in terms:
+            value = value + sympy.Float(coefficient) / n * _sympy_word(word, item, widths)
+        entries[key] = value
     return entries
 
 
 def _sympy_word(word: Word, item: GroupRule, widths: Mapping[str, int]) -> Any:
     row = sympy.MatrixSymbol(f"z_{word.row}", 1, widths[word.row])
-    moment = sympy.MatrixSymbol(f"S_{word.left}{word.right}", widths[word.left], widths[word.right])
+    comma = "" if len(word.left) == len(word.right) == 1 else ","
+    name = f"{SYMBOLS[item.group.rule]}_{word.left}{comma}{word.right}"
+    moment = sympy.MatrixSymbol(name, widths[word.left], widths[word.right])
     return sympy.Trace(moment) * row if word.trace else row * moment

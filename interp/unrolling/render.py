@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from interp.layout import RULES
 from interp.unrolling.blocks import describe_block
+from interp.unrolling.fit import FunctionFit
 from interp.unrolling.rule import SYMBOLS, Level, UpdateRule
 from interp.unrolling.spectral import ClosedForm, closed_form, obstacle, two_words
 from interp.unrolling.tables import ABSENT, by_layer, coefficient_table, wrapped
@@ -15,7 +17,7 @@ FORMS = {
     "gradient descent": "  gradient descent on ½‖Aw − C‖²:  C ← C − γ A AᵀC,  D ← D − γ B AᵀC",
     "EAGLE": "  the EAGLE update (arXiv 2509.19702), η < 0 < γ:\n"
     "  A ← A + η A AᵀA,  B ← B + η B AᵀA,  C ← C − γ A AᵀC,  D ← D − γ B AᵀC",
-    None: "  the two words of EAGLE, but not with its signs η < 0 < γ in every layer",
+    None: "  the two words of EAGLE, but not with its signs: a read-out that negates and η < 0 < γ in every layer",
 }
 TITLES: dict[Level, str] = {"core": "core, ", "words": "all words, "}
 
@@ -24,9 +26,9 @@ def to_text(rule: UpdateRule, digits: int = DIGITS) -> str:
     """The rule, section by section: what it is, core, all words, words against error, closed form, blocks, left out."""
     sections = [
         _header(rule),
-        *([_core(rule, digits)] if rule.function else []),
+        *([_core(rule, rule.function, digits)] if rule.function else []),
         _words(rule, digits),
-        *([_error_table(rule)] if rule.function else []),
+        *([_error_table(rule.function)] if rule.function else []),
         _closed(rule, digits),
         _blocks(rule),
         _left_out(rule),
@@ -36,7 +38,8 @@ def to_text(rule: UpdateRule, digits: int = DIGITS) -> str:
 
 def to_summary(rule: UpdateRule, digits: int = DIGITS) -> str:
     """What the rule is, and its core, or all words where it was not fitted to prompts."""
-    return "\n".join([*_header(rule), *(_core if rule.function else _words)(rule, digits)])
+    body = _core(rule, rule.function, digits) if rule.function else _words(rule, digits)
+    return "\n".join([*_header(rule), *body])
 
 
 def parse_text(text: str) -> dict[str, list[dict[str, float]]]:
@@ -63,12 +66,13 @@ def parse_text(text: str) -> dict[str, list[dict[str, float]]]:
 
 def _header(rule: UpdateRule) -> list[str]:
     layout = rule.layout
-    blocks = ", ".join(f"{name} ({width})" for name, width in layout.widths.items())
+    blocks = [f"{name} ({width})" for name, width in layout.widths.items()]
     sums = dict.fromkeys(item.group.rule for layer in rule.layers for item in layer.groups)
     sign = "−" if layout.sign < 0 else ""
     scale = "" if abs(layout.sign) == 1 else f"{abs(layout.sign):g}·"
     return [
-        f"update rule of {_count(rule.depth, 'layer')}, attention kernel {rule.kernel}; column blocks {blocks}",
+        f"update rule of {_count(rule.depth, 'layer')}, attention kernel {rule.kernel}",
+        *wrapped("column blocks ", blocks),
         f"prediction = {sign}{scale}{layout.readout} of the last {_count(layout.n_query, 'row')}, the queries",
         *(f"{SYMBOLS[name]} = Σ zᵀz over {RULES[name]}" for name in sums),
         *(["every coefficient is divided by n, the number of context rows"] if rule.per_n else []),
@@ -79,12 +83,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _core(rule: UpdateRule, digits: int) -> list[str]:
-    function = rule.function
+def _core(rule: UpdateRule, function: FunctionFit, digits: int) -> list[str]:
+    few = "the fewest words" if function.exhaustive else "words left, dropping one after the other,"
     reached = "reached" if function.reached else "NOT REACHED"
     lines = [
-        f"core, the fewest words for relative error {function.core_error:g}, {reached}; "
-        f"coefficients from {rule.source['core']}",
+        f"core, {few} for relative error {function.core_error:g}, {reached}; coefficients from {rule.source['core']}",
         *coefficient_table([layer.labelled("core") for layer in rule.layers], digits),
     ]
     form = _form(rule)
@@ -93,11 +96,12 @@ def _core(rule: UpdateRule, digits: int) -> list[str]:
 
 def _form(rule: UpdateRule) -> str | None:
     """The core in the literature's letters, if it has no other words than the two."""
-    form = closed_form(rule)
+    form, (xx, _) = closed_form(rule), two_words(rule)
     words = {word for layer in rule.layers for item in layer.groups for word in item.core}
     if form is None or not words <= set(two_words(rule)):
         return None
-    return FORMS[form.form]
+    named = form if xx in words else replace(form, eta=(0.0,) * form.depth)
+    return FORMS[named.form]
 
 
 def _words(rule: UpdateRule, digits: int) -> list[str]:
@@ -106,17 +110,17 @@ def _words(rule: UpdateRule, digits: int) -> list[str]:
         rows["explained, function"] = list(rule.function.explained["words"])
         rows["explained by core, function"] = list(rule.function.explained["core"])
     lines = [
-        f"all words, from {rule.source['words']}",
+        f"all words, coefficients from {rule.source['words']}",
         *coefficient_table([layer.labelled("words") for layer in rule.layers], digits),
     ]
     return [*lines, *by_layer(rows, lambda value: f"{value:.6f}")]
 
 
-def _error_table(rule: UpdateRule) -> list[str]:
-    lines = ["words against error (rms relative, central 99 % of held-out prompts)"]
-    for count, row in enumerate(rule.function.table, start=1):
-        added = set(row.words) - set(rule.function.table[count - 2].words if count > 1 else ())
-        lines.append(f"  {count:>2}  {row.rms_relative_error:<10.3g} + {', '.join(sorted(added))}")
+def _error_table(function: FunctionFit) -> list[str]:
+    lines = ["words against error (rms, relative, central 99 % of held-out prompts)"]
+    for row in function.table:
+        whole = len(row.words) == len(function.table[-1].words)
+        lines += wrapped(f"  {len(row.words):>2}  {row.rms_relative_error:<10.3g} ", ["all"] if whole else row.words)
     return lines
 
 
@@ -124,18 +128,21 @@ def _closed(rule: UpdateRule, digits: int) -> list[str]:
     form = closed_form(rule)
     if form is None:
         return [f"closed form: none, since {obstacle(rule)}"]
-    G = "AᵀA/n" if form.per_n else "AᵀA"
+    G, over = ("AᵀA/n", "/n") if form.per_n else ("AᵀA", "")
+    sign = "" if form.sign < 0 else "−"
     rows: dict[str, Sequence[float]] = {"η": form.eta, "γ": form.gamma}
     if rule.function:
         for name, pick in (("median", 0), ("largest", 1)):
-            norms = [norm[pick] ** 2 for norm in rule.function.context_norm]
-            rows[f"η·‖A_l‖², {name} ‖A_l‖"] = [eta * norm for eta, norm in zip(form.eta, norms, strict=True)]
-            rows[f"γ·‖A_l‖², {name} ‖A_l‖"] = [gamma * norm for gamma, norm in zip(form.gamma, norms, strict=True)]
+            norms = [norm[pick] * norm[pick] for norm in rule.function.context_norm]
+            rows[f"η·‖A_l‖²{over}, {name} ‖A_l‖"] = [eta * norm for eta, norm in zip(form.eta, norms, strict=True)]
+            rows[f"γ·‖A_l‖²{over}, {name} ‖A_l‖"] = [
+                gamma * norm for gamma, norm in zip(form.gamma, norms, strict=True)
+            ]
     return [
         f"closed form of z_x S_xx → x, z_x S_xy → y (≥ {form.share:.6f} of each layer's weights), G = {G} of the input",
         "  A_l = A p_l(G)   B_l = B p_l(G)   C_l = r_l(AAᵀ) C   D_l = −B s_l(G) AᵀC",
         "  p₀ = 1, r₀ = 1, s₀ = 0;   p ← p (1 + η g p²)   r ← r (1 − γ g p²)   s ← s + γ p² r",
-        "  implicit weights w_l = s_l(G) AᵀC;  layer l: w ← w − H⁻¹(G w − AᵀC),  H⁻¹ = γ_l p_l(G)²",
+        f"  implicit weights w_l = {sign}s_l(G) AᵀC{over};  layer l: w ← w − H⁻¹(G w − AᵀC),  H⁻¹ = γ_l p_l(G)²",
         *by_layer(rows, lambda value: f"{value:.{digits}g}"),
         *_polynomials(form, digits),
     ]
@@ -144,8 +151,6 @@ def _closed(rule: UpdateRule, digits: int) -> list[str]:
 def _polynomials(form: ClosedForm, digits: int) -> list[str]:
     """p, r, s of the first two layers; later ones have degree (3^l − 1)/2 and go to JSON."""
     listed = form.coefficients()
-    if listed is None:
-        return []
     return [
         f"  {name}_{depth}(g) = {polynomial(listed[name][depth], digits)}"
         for depth in range(1, min(2, form.depth) + 1)

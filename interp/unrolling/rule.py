@@ -7,7 +7,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,9 @@ from interp.kernels import AttentionKernel
 from interp.layout import ROLES, BlockLayout
 from interp.unrolling.circuits import Group
 from interp.unrolling.words import WeightFit, Word
+
+if TYPE_CHECKING:
+    from interp.unrolling.fit import FunctionFit
 
 Level = Literal["exact", "words", "core"]
 LEVELS: tuple[Level, ...] = ("exact", "words", "core")
@@ -46,11 +49,14 @@ class GroupRule:
         return out
 
     def coefficients(self, level: Level) -> Mapping[Word, float]:
+        """word → coefficient at level "words" or "core"."""
+        if level not in ("words", "core"):
+            raise ValueError(f"the level {level!r} has no coefficients; those with coefficients are words and core")
         return self.core if level == "core" else self.words
 
     def label(self, word: Word) -> str:
         """The word with the symbol of the rows it sums over."""
-        return str(word).replace("S_", f"{SYMBOLS[self.group.rule]}_", 1)
+        return word.text(SYMBOLS[self.group.rule])
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,7 @@ class UpdateRule:
     layout: BlockLayout
     kernel: AttentionKernel = field(default_factory=AttentionKernel)
     source: Mapping[str, str] = field(default_factory=lambda: {"words": "weights"})
-    function: Any = None
+    function: "FunctionFit | None" = None
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -133,7 +139,7 @@ class UpdateRule:
     ) -> Iterator[Float[Tensor, "batch token D"]]:
         """Block coordinates of all rows at depth 0, 1, ..., L."""
         self._check_level(level)
-        z = self.layout.coordinates(tokens)
+        z = self.layout.coordinates(check_prompts(tokens, self.layout))
         yield z
         for layer in range(self.depth):
             z = z + self.step(layer, z, level)
@@ -145,7 +151,7 @@ class UpdateRule:
         delta = torch.zeros_like(z)
         for item in self.layers[layer].groups:
             for role in item.group.roles:
-                rows = slice(None, n) if role == "context" else slice(n, None)
+                rows = self.layout.rows(role, z.shape[1])
                 S = second_moments(z, self.layout, item.group.rule, role)
                 delta[:, rows] += item.update(z[:, rows], S, level, self.layout)
         return delta / n if self.per_n else delta
@@ -201,6 +207,26 @@ class UpdateRule:
         return to_dict(self, exact)
 
 
+def check_prompts(prompts: Any, layout: BlockLayout) -> Float[Tensor, "batch token d_model"]:
+    """The tokens of prompts in float64.
+
+    Raises:
+        ValueError: they are no tensor [batch, token, d_model], there is none, the width is another, one is not finite.
+    """
+    tokens = getattr(prompts, "tokens", prompts)
+    if not isinstance(tokens, Tensor) or tokens.ndim != 3 or not len(tokens):
+        given = f"a tensor {list(tokens.shape)}" if isinstance(tokens, Tensor) else f"a {type(tokens).__name__}"
+        raise ValueError(
+            f"prompts must be a tensor [batch, token, {layout.d_model}] of at least one prompt, got {given}"
+        )
+    if tokens.shape[-1] != layout.d_model:
+        raise ValueError(f"the layout has {layout.d_model} columns {layout.widths}, the prompts {tokens.shape[-1]}")
+    layout.n_context(tokens.shape[1])
+    if not tokens.isfinite().all():
+        raise ValueError("the prompts hold NaN or inf; leave those prompts out")
+    return tokens.double()
+
+
 def second_moments(
     z: Float[Tensor, "batch token D"], layout: BlockLayout, rule: str, role: str
 ) -> Float[Tensor, "batch row D D"]:
@@ -221,11 +247,11 @@ def second_moments(
     return S
 
 
-def live_part(layer: LayerRule, layout: BlockLayout, n: int, delta: Float[Tensor, "batch token D"]) -> Tensor:
+def live_part(layer: LayerRule, layout: BlockLayout, delta: Float[Tensor, "batch token D"]) -> Tensor:
     """The entries of an update that can reach the output, others zero."""
     mask = torch.zeros(delta.shape[1:], dtype=torch.bool)
     for role in ROLES:
-        rows = slice(None, n) if role == "context" else slice(n, None)
+        rows = layout.rows(role, delta.shape[1])
         for name in layer.live[role]:
             mask[rows, layout.slices[name]] = True
     return torch.where(mask.to(delta.device), delta, 0)

@@ -6,23 +6,26 @@ With A_l, B_l the x columns of context and query rows and C_l, D_l their y colum
     A_l = A p_l(G)    B_l = B p_l(G)    C_l = r_l(AAᵀ) C    D_l = −B s_l(G) AᵀC
     p_{l+1} = p_l (1 + η_l g p_l²)    r_{l+1} = r_l (1 − γ_l g p_l²)    s_{l+1} = s_l + γ_l p_l² r_l
 
+with w_l = s_l(G) AᵀC for a read-out that negates (−s_l(G) AᵀC for one that does not),
 so every layer is one preconditioned gradient step w ← w − H⁻¹(G w − AᵀC) with H_l⁻¹ = γ_l p_l(G)², on w_l = s_l(G) AᵀC.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
-from interp.layout import BlockLayout
+from interp.layout import ROLES, BlockLayout
 from interp.unrolling.rule import UpdateRule
 from interp.unrolling.words import Word, reproject, share_of
 
-MAX_LISTED_DEPTH = 5  # degree (3^L − 1)/2: 121 at depth 5, where float64 coefficients stop meaning anything
+MAX_LISTED_DEPTH = 5  # degree (3^l − 1)/2: 121 at depth 5; see `rounding` for what evaluating such lists loses
 LEAST_SHARE = 0.9
+NO_CONDITIONING = 1e-4  # share of a layer's squared weights below which an η counts as 0
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,17 @@ class ClosedForm:
 
     @property
     def form(self) -> str | None:
-        """The update in the literature's name, by the signs of its steps; a step that reaches nothing is 0."""
-        live = [eta for eta in self.eta if eta != 0]
-        if not live and min(self.gamma) > 0:
+        """The update's name in the literature, by the signs of its steps, or None.
+
+        "gradient descent": every γ > 0, and no layer has an η of more than `NO_CONDITIONING` of γ² + η²; "EAGLE": every
+        η < 0 < γ. Both for a read-out that negates.
+        """
+        if self.sign > 0 or min(self.gamma) <= 0:
+            return None
+        live = list(zip(self.eta, self.gamma, strict=True))[:-1]
+        if all(eta**2 <= NO_CONDITIONING * (eta**2 + gamma**2) for eta, gamma in live):
             return "gradient descent"
-        return "EAGLE" if live and max(live) < 0 < min(self.gamma) else None
+        return "EAGLE" if all(eta < 0 for eta, _ in live) else None
 
     def evaluate(self, g: Any, depth: int | None = None) -> tuple[Any, Any, Any]:
         """p, r, s after `depth` layers at g: numbers, arrays, tensors, polynomials or sympy symbols."""
@@ -63,12 +72,17 @@ class ClosedForm:
             s, r, p = s + step * r, r * (1 - g * step), p * (1 + eta * g * p**2)
         return p, r, s
 
-    def coefficients(self) -> dict[str, list[list[float]]] | None:
-        """p, r, s by depth 0 … L as coefficients of 1, g, g², …; None beyond `MAX_LISTED_DEPTH`."""
-        if self.depth > MAX_LISTED_DEPTH:
-            return None
-        by_depth = [self.evaluate(Polynomial([0.0, 1.0]), depth) for depth in range(self.depth + 1)]
+    def coefficients(self) -> dict[str, list[list[float]]]:
+        """p, r, s by depth 0, 1, … as coefficients of 1, g, g², …; as far as `MAX_LISTED_DEPTH`."""
+        depths = range(min(self.depth, MAX_LISTED_DEPTH) + 1)
+        by_depth = [self.evaluate(Polynomial([0.0, 1.0]), depth) for depth in depths]
         return {name: [values[i].coef.tolist() for values in by_depth] for i, name in enumerate("prs")}
+
+    def rounding(self) -> list[float]:
+        """By listed depth: what evaluating r from its coefficients in float64 is off by, at worst over g in [0, 1]."""
+        g = np.linspace(0, 1, 101)
+        listed = self.coefficients()["r"]
+        return [float(np.abs(Polynomial(c)(g) - self.evaluate(g, depth)[1]).max()) for depth, c in enumerate(listed)]
 
     def inverse_hessian(self, g: Any, layer: int) -> Any:
         """H_l⁻¹ = γ_l p_l(g)², the preconditioner of layer l on the eigenvalue g."""
@@ -85,8 +99,8 @@ class ClosedForm:
 
     def to_dict(self) -> dict[str, Any]:
         variable = "g, eigenvalue of AᵀA" + (" / n" if self.per_n else "")
-        listed = self.coefficients() or {name: None for name in "prs"}
-        return {"variable": variable, "eta": list(self.eta), "gamma": list(self.gamma), "share": self.share, **listed}
+        steps = {"eta": list(self.eta), "gamma": list(self.gamma), "share": self.share, "form": self.form}
+        return {"variable": variable, **steps, **self.coefficients(), "rounding": self.rounding()}
 
 
 def closed_form(rule: UpdateRule) -> ClosedForm | None:
@@ -121,7 +135,7 @@ def obstacle(rule: UpdateRule) -> str | None:
     """Why the rule has no closed form in g, or None."""
     if len(rule.layout.columns) != 2:
         return f"the layout has {len(rule.layout.columns)} column blocks, the closed form is of x and y"
-    if any(len(layer.groups) != 1 or layer.groups[0].group.rule != "context" for layer in rule.layers):
+    if not see_one_context(rule):
         return "not all rows see the same context by the same heads"
     if any(two_words(rule)[1] not in layer.groups[0].words for layer in rule.layers):
         return "a layer does not write the read-out block"
@@ -129,6 +143,12 @@ def obstacle(rule: UpdateRule) -> str | None:
     if share < LEAST_SHARE:
         return f"z_x S_xx → x and z_x S_xy → y explain only {share:.3g} of a layer's weights"
     return None
+
+
+def see_one_context(rule: UpdateRule) -> bool:
+    """Do all rows of every layer see the whole context, by the same heads."""
+    seen = [[(item.group.roles, item.group.rule) for item in layer.groups] for layer in rule.layers]
+    return all(groups == [(ROLES, "context")] for groups in seen)
 
 
 def _shares(rule: UpdateRule) -> list[float]:

@@ -11,6 +11,7 @@ from analyses.terminal import run_app, to_json
 from analyses.unroll_model import Config, main, run
 from models import checkpoints, zoo
 from models.config import TransformerConfig
+from models.constructions.disguises import rotated
 from models.prompts import LogUniformSpectrum
 from models.transformer import HookedTransformer
 from tests.builders import eagle_model, random_model
@@ -80,6 +81,20 @@ def test_checkpoint_without_a_task_says_what_was_assumed(tmp_path: Path):
     assert result.to_dict()["prompts"]["stated_by_checkpoint"] is False
 
 
+@pytest.mark.parametrize("order", ["y first", "rotated"])
+def test_prompts_follow_the_layout_of_the_checkpoint(order: str, tmp_path: Path):
+    """The same model with its columns in another order, or in another basis, is certified with the same errors."""
+    model = eagle_model([-1.3, -2.0], [1.3, 2.0], FAMILY.layout(sign=-1), noise=1e-4)
+    eye = torch.eye(8, dtype=torch.float64)
+    noise = torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    basis = eye[:, [3, 4, 5, 6, 7, 0, 1, 2]] if order == "y first" else torch.linalg.qr(noise)[0]
+    turned = run(Config(stored(tmp_path / "turned", rotated(model, basis)), prompts=64))
+    plain = run(Config(stored(tmp_path / "plain", model), prompts=64))
+    for level in ("words", "core"):
+        values = [result.certificate.levels[level].output.rms_relative_error for result in (turned, plain)]
+        assert values[0] == pytest.approx(values[1], rel=1e-3)
+
+
 def test_random_weights_are_answered_with_no(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     model = random_model(5, 3, 3, 2, seed=0)
     assert run_app(app, ["unroll", stored(tmp_path, model), "--format", "json", *FAST]) == 1
@@ -135,7 +150,11 @@ BAD = {
     "no weights": (lambda path: ["unroll", _without_weights(path)], "safetensors"),
     "truncated": (lambda path: ["unroll", _truncated(path)], "SHA-256"),
     "softmax": (lambda path: ["unroll", _softmax(path)], "softmax.*interp.hooks.capture"),
-    "prompts of another width": (lambda path: ["unroll", _other_width(path)], "8"),
+    "prompts of another width": (lambda path: ["unroll", _other_width(path)], "task has 5 input columns"),
+    "out is a directory": (lambda path: ["unroll", "eagle-d10", "--out", str(path), *FAST], "it is a directory"),
+    "figure is a directory": (lambda path: ["unroll", "eagle-d10", "--figure", str(path), *FAST], "it is a directory"),
+    "seed out of range": (lambda path: ["unroll", "eagle-d10", "--seed", "9000000000000000000"], "seed"),
+    "no float64": (lambda path: ["unroll", "eagle-d10", "--device", "meta"], "meta"),
     "unknown format": (lambda path: ["unroll", "eagle-d10", "--format", "yaml"], "yaml"),
     "unknown option": (lambda path: ["unroll", "eagle-d10", "--formt", "json"], "formt"),
     "unknown command": (lambda path: ["unrol"], "unrol"),

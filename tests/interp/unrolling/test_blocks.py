@@ -33,7 +33,8 @@ def test_class_and_numbers(name: str, noise: float):
     assert found.name == expected and found.residual <= 1e-2
     for key, value in numbers.items():
         assert found.numbers[key] == pytest.approx(value, abs=20 * noise + 1e-12)
-    assert str(found)
+    text = {"zero": "0", "identity": "·I", "projection": "·projection of rank", "identity_plus_ones": "11ᵀ"}
+    assert text.get(expected, expected.split("_")[0]) in str(found)
 
 
 def test_tolerance_decides():
@@ -45,3 +46,9 @@ def test_tolerance_decides():
 def test_nan_is_refused():
     with pytest.raises(ValueError, match="NaN"):
         describe_block(EYE * float("nan"))
+
+
+@pytest.mark.parametrize("options", [{"tolerance": -1.0}, {"scale": -1.0}])
+def test_negative_tolerances_are_refused(options: dict[str, float]):
+    with pytest.raises(ValueError, match="must be 0 or more"):
+        describe_block(EYE, **options)

@@ -106,12 +106,54 @@ def test_dead_directions_of_the_last_layer():
     assert unroll(changed).layers[-1].labelled("words") == pytest.approx(unroll(model).layers[-1].labelled("words"))
 
 
-def test_blocks_that_nothing_reads_are_dead_throughout():
-    """Gradient descent never writes x and reads y only through the residual stream of the queries and through S_xy."""
-    layout = BlockLayout.standard(x=3, y=2, n_query=2, sign=-1)
-    model = eagle_model([0.0, 0.0], [0.3, 0.3], layout)
-    first, last = extract_circuits(model, layout)
-    assert first.live == {"context": ("x", "y"), "query": ("x", "y")} and last.live["context"] == ()
+def with_unread_block() -> HookedTransformer:
+    """EAGLE on x and y that also writes to a block which nothing reads."""
+    layout = BlockLayout.standard(x=3, junk=2, y=2, n_query=2, sign=-1)
+    generator = torch.Generator().manual_seed(1)
+    Q, V = torch.zeros(2, 2, 1, 7, 7, dtype=torch.float64)
+    Q[..., :3, :3], V[..., :3, :3], V[..., 5:, 5:] = (c * torch.eye(w) for c, w in ((1.0, 3), (-1.0, 3), (-0.9, 2)))
+    V[..., :3, 3:5] = torch.randn(2, 1, 3, 2, generator=generator, dtype=torch.float64)
+    return linear_model(Q, V, layout)
+
+
+def test_blocks_that_nothing_reads_are_dead_in_every_disguise():
+    plain = with_unread_block()
+    turn = torch.linalg.qr(torch.randn(7, 7, generator=torch.Generator().manual_seed(2), dtype=torch.float64))[0]
+    for model in (plain, *(disguise(plain, 3) for disguise in DISGUISES.values()), rotated(plain, turn)):
+        first, last = extract_circuits(model, model.layout)
+        assert first.live == {"context": ("x", "y"), "query": ("x", "y")}
+        assert last.live == {"context": (), "query": ("y",)}
+        assert all(layer.weights_explained == pytest.approx(1.0, abs=1e-9) for layer in unroll(model).layers)
+
+
+@pytest.mark.parametrize("name", VISIBILITIES)
+def test_a_dead_block_moves_nothing(name: str):
+    """Brute force: what is added to a dead block of a layer's output does not reach the answer, to a live one does."""
+    model = random_model(2, 1, 3, 2, seed=4, visibility=VISIBILITIES[name], size=0.5)
+    with torch.no_grad():
+        for block in model.blocks[1:]:
+            block.attn.W_Q[:, 2] = 0  # later layers do not read y of the row itself
+            block.attn.W_K[:, 2] = 0
+    tokens, layout = random_tokens(model, 2, 4, seed=1), model.layout
+    answer = model.predict(tokens)
+    for layer, circuit in enumerate(extract_circuits(model, layout)):
+        for role in ("context", "query"):
+            for block, columns in layout.slices.items():
+                moved = _moved_by(model, tokens, layer, layout.rows(role, tokens.shape[1]), columns)
+                change = (moved - answer).abs().max()
+                assert change > 1e-9 if block in circuit.live[role] else change == 0
+
+
+def _moved_by(model: HookedTransformer, tokens: torch.Tensor, layer: int, rows: slice, columns: slice) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+
+    def push(z: torch.Tensor, hook: object) -> torch.Tensor:
+        pushed = z.clone()
+        pushed[:, rows, columns] += torch.randn(pushed[:, rows, columns].shape, generator=generator, dtype=z.dtype)
+        return pushed
+
+    output = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{layer}.hook_resid_post", push)])
+    return output[:, -model.layout.n_query :]
 
 
 def test_exact_zero_read_is_dead():

@@ -1,11 +1,12 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from interp import certify, unroll
-from interp.stats import ErrorSummary, central_rms, relative_errors
+from interp.stats import ErrorSummary, central_rms, pooled_errors, relative_errors
 from models.prompts import LogUniformSpectrum
 from tests.builders import eagle_model, linear_model, random_model, random_tokens
 
@@ -29,7 +30,7 @@ def test_core_of_eagle_is_its_two_words(fitted):
     assert names == [{"z_x S_xx → x", "z_x S_xy → y"}, {"z_x S_xx → x", "z_x S_xy → y"}, {"z_x S_xy → y"}]
     assert rule.function.reached
     errors = [row.rms_relative_error for row in rule.function.table]
-    assert [len(row.words) for row in rule.function.table] == list(range(1, 9))
+    assert [len(row.words) for row in rule.function.table] == [1, 2, 8] and rule.function.exhaustive
     assert errors[0] > 0.1 > 2e-3 > errors[1] >= 0.5 * errors[-1]
 
 
@@ -39,7 +40,33 @@ def test_refit_is_kept_only_where_it_helps(fitted):
     fresh = FAMILY.sample(512, seed=2)
     plain = certify(unroll(model), model, fresh).levels["words"].output.rms_relative_error
     assert certify(rule, model, fresh).levels["words"].output.rms_relative_error <= 1.05 * plain
-    assert set(rule.source.values()) <= {"weights", "function"}
+
+
+def test_a_refit_is_taken_where_it_lowers_the_held_out_error_and_only_there():
+    sources = []
+    for seed in range(4):
+        model = eagle_model(ETA, GAMMA, FAMILY.layout(sign=-1), noise=1e-2, seed=seed)
+        prompts = FAMILY.sample(128, seed=seed)
+        rule, weights = unroll(model, prompts=prompts), unroll(model)
+        held_out = prompts.tokens[1::2]
+        exact = rule.predict(held_out, "exact")
+        chosen, plain = (central_rms(pooled_errors(r.predict(held_out, "words"), exact)) for r in (rule, weights))
+        refitted = rule.layers[0].labelled("words") != weights.layers[0].labelled("words")
+        assert (rule.source["words"] == "function") == refitted
+        assert chosen < plain if refitted else chosen == plain
+        assert f"all words, coefficients from {rule.source['words']}" in str(rule)
+        sources.append(rule.source["words"])
+    assert set(sources) == {"function", "weights"}
+
+
+def noisy_query_model():
+    """EAGLE with Gaussian noise on W_Q, a tenth as large, so that rows are updated by what their y says too."""
+    model, generator = noisy_eagle(0.0), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for block in model.blocks:
+            noise = torch.randn(block.attn.W_Q.shape, generator=generator, dtype=torch.float64)
+            block.attn.W_Q += 0.1 * block.attn.W_Q.norm() * noise / noise.norm()
+    return model
 
 
 def test_noise_free_eagle_is_explained_to_rounding():
@@ -93,7 +120,11 @@ def test_task_error_and_blown_up_prompts():
     tokens, target = factor * prompts.tokens, factor * prompts.target
     certificate = certify(unroll(model), model, type(prompts)(tokens, target))
     assert certificate.task is not None
-    assert certificate.task.blown_up == int((relative_errors(model.predict(tokens), target) > 1).sum()) >= 3
+    squared = (model.predict(tokens) - target).square().mean((1, 2))
+    assert certificate.task.blown_up == int((squared > target.square().mean()).sum()) >= 3
+    quantiles = certificate.task.squared_error_quantiles
+    assert quantiles["0.9"] == pytest.approx(squared.quantile(0.9, interpolation="nearest").item(), rel=1e-9)
+    assert quantiles["0.1"] < quantiles["0.5"] == certificate.task.squared_error_quantiles["0.5"] < quantiles["0.9"]
     assert certificate.task.median_squared_error < 1 < certificate.task.mean_squared_error
     assert certificate.task.central_mean_squared_error <= certificate.task.mean_squared_error
 
@@ -155,3 +186,73 @@ def test_summary_of_errors():
     assert central_rms(errors) == summary.central_rms_relative_error
     broken = torch.tensor([[1.0], [float("nan")]])
     assert relative_errors(broken, torch.ones(2, 1)).tolist() == [0.0, math.inf]
+
+
+def test_conserved_quantity_is_not_conserved_by_other_models():
+    """Rows whose update depends on their y move D − B A⁺ C."""
+    certificate = certify(unroll(noisy_query_model()), noisy_query_model(), FAMILY.sample(64, seed=1))
+    assert certificate.conserved[0] == 0 and min(certificate.conserved[1:]) > 1e-4
+
+
+def test_norms_of_the_context_are_spectral_and_of_the_mean_where_the_kernel_divides():
+    prompts = LogUniformSpectrum(n=16, d=4, n_query=2, d_out=3, kappa=10.0, scale=2.0).sample(64, seed=0)
+    eye, value = torch.diag(torch.tensor([1.0] * 4 + [0.0] * 3)), torch.diag(torch.tensor([-0.1] * 4 + [-0.1] * 3))
+    layout = LogUniformSpectrum(n=16, d=4, n_query=2, d_out=3, kappa=10.0).layout(sign=-1)
+    for scale, expected in (("none", 2.0), ("n", 0.5)):
+        model = linear_model(eye.double()[None, None], value.double()[None, None], layout, scale)
+        rule = unroll(model, prompts=prompts)
+        assert rule.function.context_norm[0] == pytest.approx((expected, expected), rel=1e-9)
+
+
+def test_more_words_than_can_be_searched_are_dropped_one_by_one():
+    """Three blocks have more than eight words; the core is the two of EAGLE, and the text says how it was found."""
+    from interp import BlockLayout
+
+    layout = BlockLayout.standard(x=3, y=2, other=1, n_query=2, sign=-1)
+    Q = torch.diag(torch.tensor([1.0] * 3 + [0.0] * 3)).double().expand(2, 1, -1, -1)
+    V = torch.diag(torch.tensor([-0.9] * 3 + [-0.9] * 2 + [0.0])).double().expand(2, 1, -1, -1)
+    model = linear_model(Q, V, layout)
+    rule = unroll(model, prompts=random_tokens(model, 32, 8, seed=0))
+    assert not rule.function.exhaustive and rule.function.reached
+    assert set(rule.layers[0].labelled("core")) == {"z_x S_xx → x", "z_x S_xy → y"}
+    assert "dropping one after the other" in str(rule)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (torch.zeros(0, 12, 8), "at least one prompt"),
+        (torch.zeros(12, 8), r"got a tensor \[12, 8\]"),
+        (torch.zeros(3, 12, 7), "8 columns .*, the prompts 7"),
+        (torch.full((3, 12, 8), float("nan")), "NaN or inf"),
+        (torch.zeros(3, 2, 8), "no context"),
+        ([[1.0]], "got a list"),
+    ],
+)
+def test_prompts_that_are_none_are_refused(prompts: object, message: str):
+    model = noisy_eagle(0.0)
+    for use in (lambda: unroll(model, prompts=prompts), lambda: certify(unroll(model), model, prompts)):
+        with pytest.raises(ValueError, match=message):
+            use()
+
+
+def test_rules_of_other_models_are_refused():
+    rule = unroll(noisy_eagle(0.0))
+    with pytest.raises(ValueError, match="3 layers and the model 2"):
+        certify(rule, eagle_model([-1.0] * 2, [1.0] * 2, FAMILY.layout(sign=-1)), FAMILY.sample(4, seed=0))
+    prompts = FAMILY.sample(4, seed=0)
+    with pytest.raises(ValueError, match="targets are"):
+        certify(rule, noisy_eagle(0.0), replace(prompts, target=prompts.target[:, :1]))
+
+
+def test_a_layout_of_the_wrong_sign_shows_in_the_certificate():
+    """The certificate is against the model's own answer, not against what the rule's layout reads."""
+    model = noisy_eagle(0.0)
+    wrong = unroll(model, FAMILY.layout(sign=1))
+    certificate = certify(wrong, model, FAMILY.sample(16, seed=0))
+    assert certificate.levels["exact"].output.median_relative_error > 0.5
+
+
+def test_levels_without_coefficients_are_refused():
+    with pytest.raises(ValueError, match="no coefficients"):
+        unroll(noisy_eagle(0.0)).layers[0].labelled("exact")

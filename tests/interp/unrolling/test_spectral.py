@@ -73,7 +73,10 @@ def test_coefficient_lists_evaluate_to_the_recursion():
         for name, value in zip("prs", form.evaluate(g, depth), strict=True):
             assert np.polynomial.polynomial.polyval(g, listed[name][depth]) == pytest.approx(value, rel=1e-13)
     assert [len(c) - 1 for c in listed["r"]] == [0, 1, 4, 13]  # (3^l − 1) / 2
-    assert ClosedForm((-1.0,) * 6, (1.0,) * 6).coefficients() is None
+    deep = ClosedForm((-1.0,) * 6, (1.0,) * 6).coefficients()
+    assert [len(c) for c in deep["r"]] == [1, 2, 5, 14, 41, 122]  # as far as depth 5
+    rounding = ClosedForm((-4 / 3, -12.0, -108.0, -972.0), (4 / 3, 12.0, 108.0, 972.0)).rounding()
+    assert max(rounding[:3]) < 1e-9 and rounding[4] > 1  # what JSON's lists are good for, said beside them
     symbol = sympy.Symbol("g")
     assert sympy.expand(form.evaluate(symbol, 1)[1] - (1 - 1.1 * symbol)) == 0
 
@@ -108,3 +111,35 @@ def test_what_has_no_closed_form_says_why():
     rule = unroll(linear_model(*torch.ones(2, 1, 1, 6, 6, dtype=torch.float64), three))
     assert "3 column blocks" in (obstacle(rule) or "")
     assert math.isclose(closed_form(unroll(eagle_model([-1.0], [1.0], FAMILY.layout(sign=-1)))).share, 1.0)
+
+
+def test_heads_that_only_queries_use_have_no_closed_form():
+    """Context rows do not move, so the polynomials would be false."""
+    layout = BlockLayout.standard(x=4, y=2, n_query=2, sign=-1, visibility=Visibility("none", "context"))
+    rule = unroll(eagle_model([-0.5, -0.6], [0.5, 0.6], layout))
+    assert closed_form(rule) is None and "not all rows" in (obstacle(rule) or "")
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_implicit_weights_predict_for_either_sign(sign: float):
+    layout = FAMILY.layout(sign=sign)
+    model, prompts = eagle_model([-0.9, -1.1], [0.9, 1.2], layout), FAMILY.sample(3, seed=2)
+    form = closed_form(unroll(model))
+    assert form is not None and (form.form == "EAGLE") == (sign < 0)
+    assert torch.allclose(
+        prompts.B @ form.implicit_weights(prompts.A, prompts.C), model.predict(prompts.tokens), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("eta", "gamma", "expected"),
+    [
+        ([-1.0, -1.0], [1.0, 1.0], "EAGLE"),
+        ([-1e-6, 1e-6], [0.9, 0.8], "gradient descent"),
+        ([0.0, 0.0], [0.9, 0.8], "gradient descent"),
+        ([0.0, 0.0], [0.9, -0.8], None),
+        ([0.4, 0.0], [0.9, 0.8], None),
+    ],
+)
+def test_form_by_the_signs_of_the_steps(eta: list[float], gamma: list[float], expected: str | None):
+    assert ClosedForm(tuple(eta), tuple(gamma)).form == expected

@@ -129,6 +129,16 @@ def test_weight_fit_in_slabs_is_the_whole(monkeypatch: pytest.MonkeyPatch):
     assert (slabs.norm, slabs.residual) == pytest.approx((whole.norm, whole.residual), rel=1e-12)
 
 
+def test_weight_fit_of_wide_layouts_needs_no_tensor(monkeypatch: pytest.MonkeyPatch):
+    layout = LAYOUTS["constant"]
+    words, group = alphabet(layout), random_group(layout.d_model, 2, seed=9)
+    coefficients = project(group, words, layout)
+    dense = weight_fit(group, words, coefficients, layout, ["x", "y", "constant"])
+    monkeypatch.setattr("interp.unrolling.words.DENSE_WIDTH", 1)
+    products = weight_fit(group, words, coefficients, layout, ["x", "y", "constant"])
+    assert (products.norm, products.residual) == pytest.approx((dense.norm, dense.residual), rel=1e-9)
+
+
 def test_one_coefficient_moves_alone():
     layout = BlockLayout.standard(x=4, y=2, n_query=2, sign=-1)
     plain = eagle_model([-1.0, -1.1, -1.2], [0.9, 1.0, 1.1], layout, noise=0.01)
