@@ -19,7 +19,6 @@ from models.constructions.heads import (
     circuits_of,
     fewest_heads,
     from_circuits,
-    tensor_of,
     visibility_groups,
     weights_of,
     with_weights,
@@ -28,6 +27,7 @@ from models.prompts.random import gaussian, haar_frames
 from models.transformer import HookedTransformer
 
 Disguise = Callable[[HookedTransformer, int], HookedTransformer]
+Rewrite = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 ROTATION_SAFE = ("gaussian", "laplace")
 PERMUTATION_SAFE = ("relu", "elu1")
 
@@ -138,7 +138,7 @@ def mixed(model: HookedTransformer, seed: int) -> HookedTransformer:
 
 def merged(model: HookedTransformer, seed: int = 0) -> HookedTransformer:
     """As few heads a visibility as the same sum Σ_h Q_h ⊗ V_h allows. Linear kernels; the seed has no effect."""
-    return _refactored(model, lambda T: T)
+    return _rewritten(model, fewest_heads)
 
 
 def traded(model: HookedTransformer, seed: int = 0) -> HookedTransformer:
@@ -146,16 +146,16 @@ def traded(model: HookedTransformer, seed: int = 0) -> HookedTransformer:
 
     Linear kernels; the seed has no effect. A head becomes up to rank(Q) · rank(V) heads.
     """
-    return _refactored(model, lambda T: T.transpose(1, 2))
+    return _rewritten(model, lambda Q, V: fewest_heads(*trade(Q, V)))
 
 
-def _refactored(model: HookedTransformer, change: Callable[[Tensor], Tensor]) -> HookedTransformer:
-    """The model with the tensor of every layer and visibility changed, and written with the fewest heads."""
+def _rewritten(model: HookedTransformer, change: Rewrite) -> HookedTransformer:
+    """The model with the heads (Q, V) of every layer and visibility changed."""
     Q, V = circuits_of(model)
     origin: list[int] = []
     new_Q, new_V = [], []
     for members in visibility_groups(model):
-        layers = [fewest_heads(change(tensor_of(q[members], v[members]))) for q, v in zip(Q, V, strict=True)]
+        layers = [change(q[members], v[members]) for q, v in zip(Q, V, strict=True)]
         heads = max(1, *(len(q) for q, _ in layers))
         new_Q.append(torch.stack([_padded(q, heads) for q, _ in layers]))
         new_V.append(torch.stack([_padded(v, heads) for _, v in layers]))

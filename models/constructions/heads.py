@@ -16,6 +16,7 @@ NAMES = ("W_Q", "W_K", "W_V", "W_O")
 
 Weights = dict[str, Tensor]
 Circuits = Float[Tensor, "layer head d_model d_model"]
+Heads = Float[Tensor, "head D D"]
 
 
 def weights_of(model: HookedTransformer) -> Weights:
@@ -73,15 +74,22 @@ def visibility_groups(model: HookedTransformer) -> list[list[int]]:
     return list(groups.values())
 
 
-def tensor_of(Q: Float[Tensor, "head D D"], V: Float[Tensor, "head D D"]) -> Float[Tensor, "D D D D"]:
-    """T[a, b, c, j] = Σ_h Q_h[a, b] V_h[c, j]."""
-    return torch.einsum("hab,hcj->abcj", Q, V)
-
-
-def fewest_heads(T: Float[Tensor, "D D D D"]) -> tuple[Float[Tensor, "head D D"], Float[Tensor, "head D D"]]:
-    """Heads with T = Σ_h Q_h ⊗ V_h, as few as there are: singular vectors."""
-    size = T.shape[0]
-    U, sigma, Wh = torch.linalg.svd(T.reshape(size**2, size**2), full_matrices=False)
+def fewest_heads(Q: Heads, V: Heads) -> tuple[Heads, Heads]:
+    """Heads with the same Σ_h Q_h ⊗ V_h, as few as there are: its singular vectors."""
+    heads, size = Q.shape[0], Q.shape[-1]
+    (q_left, r_left), (q_right, r_right) = (torch.linalg.qr(M.reshape(heads, -1).T) for M in (Q, V))
+    U, sigma, Wh = torch.linalg.svd(r_left @ r_right.T)
     keep = sigma > NEGLIGIBLE * sigma[0]
+    left, right = q_left @ U[:, keep], q_right @ Wh[keep].T
     root = sigma[keep].sqrt()
-    return (U[:, keep] * root).T.reshape(-1, size, size), (Wh[keep] * root[:, None]).reshape(-1, size, size)
+    return (left * root).T.reshape(-1, size, size), (right * root).T.reshape(-1, size, size)
+
+
+def trade(Q: Heads, V: Heads) -> tuple[Heads, Heads]:
+    """Heads of T[a, c, b, j] = Σ_h Q_h[a, c] V_h[b, j]: for singular vectors Q ∋ u vᵀ and V ∋ s tᵀ, u sᵀ and v tᵀ."""
+    size = Q.shape[-1]
+    u, sigma_Q, vh = torch.linalg.svd(Q)
+    s, sigma_V, th = torch.linalg.svd(V)
+    left = torch.einsum("hap,hcr->hprac", u * sigma_Q[:, None], s * sigma_V[:, None])
+    right = torch.einsum("hpb,hrj->hprbj", vh, th)
+    return left.reshape(-1, size, size), right.reshape(-1, size, size)

@@ -44,16 +44,17 @@ def test_refit_is_kept_only_where_it_helps(fitted):
 
 def test_a_refit_is_taken_where_it_lowers_the_held_out_error_and_only_there():
     sources = []
-    for seed in range(4):
+    for seed in (4, 5):
         model = eagle_model(ETA, GAMMA, FAMILY.layout(sign=-1), noise=1e-2, seed=seed)
         prompts = FAMILY.sample(128, seed=seed)
         rule, weights = unroll(model, prompts=prompts), unroll(model)
         held_out = prompts.tokens[1::2]
         exact = rule.predict(held_out, "exact")
         chosen, plain = (central_rms(pooled_errors(r.predict(held_out, "words"), exact)) for r in (rule, weights))
-        refitted = rule.layers[0].labelled("words") != weights.layers[0].labelled("words")
+        plain_words = weights.layers[0].labelled("words")
+        refitted = rule.layers[0].labelled("words") != pytest.approx(plain_words, rel=1e-9, abs=1e-12)
         assert (rule.source["words"] == "function") == refitted
-        assert chosen < plain if refitted else chosen == plain
+        assert chosen < plain if refitted else chosen == pytest.approx(plain, rel=1e-6)
         assert f"all words, coefficients from {rule.source['words']}" in str(rule)
         sources.append(rule.source["words"])
     assert set(sources) == {"function", "weights"}
@@ -61,7 +62,7 @@ def test_a_refit_is_taken_where_it_lowers_the_held_out_error_and_only_there():
 
 def noisy_query_model():
     """EAGLE with Gaussian noise on W_Q, a tenth as large, so that rows are updated by what their y says too."""
-    model, generator = noisy_eagle(0.0), torch.Generator().manual_seed(5)
+    model, generator = eagle_model(ETA, [0.9, 2.0, 4.0], FAMILY.layout(sign=-1)), torch.Generator().manual_seed(5)
     with torch.no_grad():
         for block in model.blocks:
             noise = torch.randn(block.attn.W_Q.shape, generator=generator, dtype=torch.float64)
@@ -189,8 +190,9 @@ def test_summary_of_errors():
 
 
 def test_conserved_quantity_is_not_conserved_by_other_models():
-    """Rows whose update depends on their y move D − B A⁺ C."""
-    certificate = certify(unroll(noisy_query_model()), noisy_query_model(), FAMILY.sample(64, seed=1))
+    """Rows whose update depends on their y move D − B A⁺ C, where η ≠ −γ."""
+    model = noisy_query_model()
+    certificate = certify(unroll(model), model, FAMILY.sample(64, seed=1))
     assert certificate.conserved[0] == 0 and min(certificate.conserved[1:]) > 1e-4
 
 
