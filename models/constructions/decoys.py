@@ -1,24 +1,29 @@
 """Models that are no member of any family: whoever names them is wrong.
 
 Every decoy is a `Construction` of the family "unknown", whose settings say what was done: `of`, the family it was made
-from, and `layer`, the one layer that leaves the set (or None where every layer does). A layer is only ever spoilt where
-that reaches the output: the last layer's x-columns do not.
+from, `layer`, the one layer that leaves the set (or None where every layer does), and `seed`, that of the member. A
+layer is only ever spoilt where that reaches the output: the last layer's x-columns do not. Decoys that explode on
+prompts with ‖A‖₂ ≤ 1 would be easy to tell, and are drawn again.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from models.config import TransformerConfig
 from models.constructions.construction import Construction, PromptShape
-from models.constructions.draws import CONSTRUCTIONS, Chance, Draw, drawn, eagle_schedule, unit
+from models.constructions.draws import CONSTRUCTIONS, Chance, Draw, drawn, unit
 from models.constructions.eagle import eagle_model
 from models.constructions.heads import weights_of, with_weights
 from models.constructions.weights import Head, from_heads, linear_model, place
+from models.prompts import LogUniformSpectrum
 from models.prompts.random import gaussian
 from models.transformer import HookedTransformer
 
 UNKNOWN = "unknown"
+ATTEMPTS = 30
+BOUND = 20.0  # of the largest label
 Spoil = Callable[[Chance, Construction, int], Construction]
 CORRUPTIBLE = tuple(name for name in CONSTRUCTIONS if name != "functional GD")
 REVERSIBLE = tuple(name for name in CONSTRUCTIONS if name != "averaging")  # whose last layer makes good every share
@@ -40,7 +45,7 @@ def _random_weights(chance: Chance, shape: PromptShape, layers: int) -> Construc
     """One or two heads of Gaussian weights, of the size of a known algorithm's."""
     layout, heads = shape.layout(), 1 + chance.below(2)
     size = (layers, heads, layout.d_model, layout.d_model)
-    Q, V = (gaussian(size, chance.generator) * (0.5 / layout.d_model) ** 0.5 for _ in range(2))
+    Q, V = (gaussian(size, chance.generator) * (0.25 / layout.d_model) ** 0.5 for _ in range(2))
     return unknown(linear_model(Q * unit(shape), V, layout, shape.scale))
 
 
@@ -60,11 +65,12 @@ def _random_words(chance: Chance, shape: PromptShape, layers: int) -> Constructi
 
 
 def _flipped(name: str) -> Draw:
-    """EAGLE-like steps with the sign of one η or γ turned; an η not in the last layer, where it does nothing."""
+    """A mild schedule of (η, γ) with one sign turned; an η not in the last layer, where it does nothing."""
 
     def family(chance: Chance, shape: PromptShape, layers: int) -> Construction:
         _at_least(layers, 2 if name == "eta" else 1, f"a wrong sign of {name}")
-        eta, gamma = eagle_schedule(chance, unit(shape), layers)
+        eta = [-unit(shape) * step for step in chance.uniforms(0.2, 0.6, layers)]
+        gamma = [unit(shape) * step for step in chance.uniforms(0.3, 1.2, layers)]
         layer = chance.below(layers - 1 if name == "eta" else layers)
         steps = {"eta": eta, "gamma": gamma}
         steps[name][layer] *= -1
@@ -130,7 +136,29 @@ def _memorised_weights(chance: Chance, shape: PromptShape, layers: int) -> Const
     return unknown(from_heads([heads] * layers, layout, shape.scale), weights=W.tolist())
 
 
-DECOYS: dict[str, Draw] = {
+def tame(draw: Draw) -> Draw:
+    """The same draw, repeated until the answers to some prompts are bounded; the last of `ATTEMPTS` in any case."""
+
+    def tamed(seed: int, d: int, d_out: int = 1, n: int = 12, layers: int = 3, n_query: int = 1) -> Construction:
+        chance, kappa = Chance(seed), 5.0 if min(n, d) > 1 else 1.0
+        prompts = LogUniformSpectrum(n=n, d=d, n_query=n_query, d_out=d_out, kappa=kappa).sample(64, seed=0)
+
+        def attempt() -> Construction:
+            again = chance.below(2**31)
+            decoy = draw(again, d, d_out, n, layers, n_query)
+            return replace(decoy, settings={**decoy.settings, "seed": again})
+
+        decoy = attempt()
+        for _ in range(ATTEMPTS - 1):
+            if decoy.predict(prompts).abs().max() < BOUND * prompts.C.abs().max():
+                break
+            decoy = attempt()
+        return decoy
+
+    return tamed
+
+
+DRAWS: dict[str, Draw] = {
     "random weights": drawn(_random_weights),
     "random words": drawn(_random_words),
     "wrong sign of η": _flipped("eta"),
@@ -141,4 +169,5 @@ DECOYS: dict[str, Draw] = {
     "memorised answer": drawn(_memorised_answer),
     "memorised weights": drawn(_memorised_weights),
 }
+DECOYS: dict[str, Draw] = {name: tame(draw) for name, draw in DRAWS.items()}
 """What was done → a draw of such models, by seed and sizes."""

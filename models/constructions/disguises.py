@@ -19,6 +19,7 @@ from models.constructions.heads import (
     circuits_of,
     fewest_heads,
     from_circuits,
+    trade,
     visibility_groups,
     weights_of,
     with_weights,

@@ -17,6 +17,7 @@ NAMES = ("W_Q", "W_K", "W_V", "W_O")
 Weights = dict[str, Tensor]
 Circuits = Float[Tensor, "layer head d_model d_model"]
 Heads = Float[Tensor, "head D D"]
+OtherHeads = Float[Tensor, "_ D D"]  # another number of them
 
 
 def weights_of(model: HookedTransformer) -> Weights:
@@ -74,7 +75,7 @@ def visibility_groups(model: HookedTransformer) -> list[list[int]]:
     return list(groups.values())
 
 
-def fewest_heads(Q: Heads, V: Heads) -> tuple[Heads, Heads]:
+def fewest_heads(Q: Heads, V: Heads) -> tuple[OtherHeads, OtherHeads]:
     """Heads with the same Σ_h Q_h ⊗ V_h, as few as there are: its singular vectors."""
     heads, size = Q.shape[0], Q.shape[-1]
     (q_left, r_left), (q_right, r_right) = (torch.linalg.qr(M.reshape(heads, -1).T) for M in (Q, V))
@@ -85,7 +86,7 @@ def fewest_heads(Q: Heads, V: Heads) -> tuple[Heads, Heads]:
     return (left * root).T.reshape(-1, size, size), (right * root).T.reshape(-1, size, size)
 
 
-def trade(Q: Heads, V: Heads) -> tuple[Heads, Heads]:
+def trade(Q: Heads, V: Heads) -> tuple[OtherHeads, OtherHeads]:
     """Heads of T[a, c, b, j] = Σ_h Q_h[a, c] V_h[b, j]: for singular vectors Q ∋ u vᵀ and V ∋ s tᵀ, u sᵀ and v tᵀ."""
     size = Q.shape[-1]
     u, sigma_Q, vh = torch.linalg.svd(Q)

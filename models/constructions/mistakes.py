@@ -20,6 +20,7 @@ Change = Callable[[Chance, list[Steps], int], int]
 MINIMUM = 3
 NODES_APART = 0.05  # relative distance of 1/γ from the Chebyshev nodes of every interval
 RATIO_APART = 0.2  # largest log ratio by which (η, γ) leave a geometric sequence
+BOUND = 4.0  # growth of what a layer holds; a change that makes later layers diverge is drawn again
 
 
 def _made(change: Change, *families: str) -> Draw:
@@ -34,7 +35,8 @@ def _made(change: Change, *families: str) -> Draw:
             members = [CONSTRUCTIONS[family](again, d, d_out, n, layers, n_query) for family in families]
             steps = [_steps_of(member, layers) for member in members]
             layer = change(chance, steps, layers)
-            if is_clear(steps[0]):
+            domain = 1 / n if members[0].settings["scale"] == "n" else 1.0
+            if is_clear(steps[0]) and growth(steps[0], domain) < BOUND:
                 return _built(members[0], steps[0], families, layer)
 
     return draw
@@ -76,6 +78,16 @@ def is_clear(steps: Steps) -> bool:
         return distance_to_nodes(steps["gamma"]) > NODES_APART
     eta, gamma = (torch.tensor(steps[name], dtype=torch.float64).abs().log().diff() for name in ("eta", "gamma"))
     return bool(torch.cat([gamma.diff(), (eta - gamma)[:-1]]).abs().max() > RATIO_APART)
+
+
+def growth(steps: Steps, domain: float) -> float:
+    """The largest |p_l| or |r_l| of the closed form (MATH §4) over eigenvalues 0 ≤ g ≤ domain of AᵀA."""
+    g = torch.linspace(0, domain, 200, dtype=torch.float64)
+    p, r, largest = torch.ones_like(g), torch.ones_like(g), 1.0
+    for eta, gamma in zip(steps["eta"], steps["gamma"], strict=True):
+        p, r = p * (1 + eta * g * p**2), r * (1 - gamma * g * p**2)
+        largest = max(largest, p.abs().max().item(), r.abs().max().item())
+    return largest
 
 
 def _built(member: Construction, steps: Steps, families: tuple[str, ...], layer: int) -> Construction:
