@@ -100,9 +100,10 @@ class CovarianceFactors(PromptFamily):
 
         Z_full = R₁ R₂ᵀ / √rank,  the rows of R₁ [n + n', rank] and R₂ [d + d', rank] drawn from N(0, Σ), Σ_ii = decay^i
 
-    with i = 0 … rank - 1. ‖A‖₂ and κ(A) vary from prompt to prompt and are unbounded; with the published numbers, which
-    are the defaults, the median of κ(A) is about 70. There half of the prompts carry noise of variance 0.01; here
-    `noise` is the same for all prompts, and 0 unless set.
+    with i = 0 … rank - 1 (counted from 1 the prompts are the same times `decay`, and squared errors the same times its
+    square). ‖A‖₂ and κ(A) vary from prompt to prompt and are unbounded; with the published numbers, which are the
+    defaults, the median of κ(A) is about 70. There half of the prompts carry noise of variance 0.01; here `noise` is
+    the same for all prompts, and 0 unless set.
 
     Args:
         n, d, n_query, d_out: context rows, x columns, query rows, y columns.
