@@ -92,4 +92,4 @@ def test_build_ships_the_best_seed_and_goes_on_with_runs(tmp_path):
 def test_the_recipe_trains_a_good_model_again(tmp_path):
     shorter = replace(RECIPES["eagle-d10"], steps=5000)
     metrics = train(shorter, tmp_path, device="cpu", progress=False).metadata["metrics"]
-    assert metrics["pooled_relative_error"] < 1.6e-2
+    assert metrics["pooled_relative_error"] < 8e-3
