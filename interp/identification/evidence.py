@@ -13,7 +13,7 @@ from interp.unrolling.rule import live_part
 from interp.unrolling.words import Word, inner_products
 
 TOLERANCE = 4 * 2**-9  # relative: four weights rounded to bfloat16
-NOISE_FACTOR = 4.0
+NOISE_FACTOR = 2.0
 
 Key = tuple[int, Word]  # number of the group in its layer, word
 
@@ -25,10 +25,11 @@ class Evidence:
     Args:
         coefficients: by (group, word), least squares on the weights.
         gram: inner products of the words in the order of `coefficients`, relative to the squared norm of the layer's
-            update: of the updates that the words make on prompts, or of their tensors.
-        residual: the relative norm of what the words leave out.
-        tolerance: relative distance within which coefficients count as equal: `TOLERANCE` plus what noise of the size
-            of the residual does to a coefficient, which averages it over the d_model entries of a trace.
+            update, or of its terms if these cancel: of the updates that the words make on prompts, or of their tensors.
+        residual: the norm of what the words leave out of the layer's tensors, relative.
+        tolerance: relative distance within which coefficients count as equal: `TOLERANCE` plus `NOISE_FACTOR` times
+            what weight noise makes of them. A residual r of the tensors is noise on Q and V whose share in a
+            coefficient, which averages it over traces, is about r / d_model of the tensors' norm over the word's.
     """
 
     coefficients: Mapping[Key, float]
@@ -50,11 +51,10 @@ def gather(rule: UpdateRule, tokens: Float[Tensor, "batch token d_model"] | None
         coefficients = {
             (number, word): value for number, item in enumerate(layer.groups) for word, value in item.projected.items()
         }
-        if states is None:
-            gram, residual = _weight_gram(rule, index, coefficients)
-        else:
-            gram, residual = _function_gram(rule, index, coefficients, states[index])
-        tolerance = TOLERANCE + NOISE_FACTOR * residual / rule.layout.d_model**0.5
+        weights, residual = _weight_gram(rule, index, coefficients)
+        gram = weights if states is None else _function_gram(rule, index, coefficients, states[index])
+        of_noise = residual / rule.layout.d_model * (gram.diagonal() / weights.diagonal()).sum().sqrt().item()
+        tolerance = TOLERANCE + NOISE_FACTOR * of_noise
         found.append(Evidence(coefficients, gram, residual, tolerance))
     return found
 
@@ -69,8 +69,9 @@ def _weight_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float]) -> tup
     return torch.block_diag(*blocks)[: len(keys), : len(keys)] / squared, residual
 
 
-def _function_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float], z: Tensor) -> tuple[Tensor, float]:
-    """Every prompt has the same weight: updates are divided by the norm of the layer's own."""
+def _function_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float], z: Tensor) -> Tensor:
+    """Every prompt has the same weight: updates are divided by the norm of the layer's own, or of its terms where these
+    are larger: near convergence they cancel, and what is left says little about each."""
     layer = rule.layers[index]
 
     def flat(update: Tensor) -> Tensor:
@@ -80,13 +81,13 @@ def _function_gram(rule: UpdateRule, index: int, keys: Mapping[Key, float], z: T
     size = exact.norm(dim=1, keepdim=True)
     usable = torch.isfinite(size[:, 0]) & (size[:, 0] > 0)
     if not keys or not usable.any():
-        return torch.zeros(len(keys), len(keys), dtype=torch.float64), 0.0
+        return torch.zeros(len(keys), len(keys), dtype=torch.float64)
     updates = [flat(word_update(rule, layer.groups[group], word, z)) for group, word in keys]
     features = torch.stack([(update / size)[usable].flatten() for update in updates])
     count = int(usable.sum())
     values = torch.tensor(list(keys.values()), dtype=torch.float64).to(features)
-    gap = (exact / size)[usable].flatten() - values @ features
-    return (features @ features.T / count).cpu(), (gap.square().sum() / count).sqrt().item()
+    gram = features @ features.T / count
+    return (gram / (values.square() @ gram.diagonal()).clamp(min=1.0)).cpu()
 
 
 def shared(evidence: Sequence[Evidence], key: Key) -> list[float]:

@@ -11,7 +11,7 @@ from interp.stats import central_rms, pooled_errors
 from interp.unrolling import UpdateRule
 from interp.unrolling.circuits import Group
 
-STRUCTURE = 0.1  # relative residual of a layer above which the words, or matrices, do not describe it
+STRUCTURE = 0.1  # relative residual of a layer's tensors above which words, or matrices, do not describe it
 
 
 @dataclass(frozen=True)
