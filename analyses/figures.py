@@ -8,6 +8,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -45,8 +46,6 @@ def error_by_depth(model: HookedTransformer, rule: UpdateRule, prompts: Prompts)
 
 def draw_error_by_depth(curves: Mapping[str, list[float]], title: str, path: Path) -> None:
     """One line a curve, errors on a logarithmic axis."""
-    if path.is_dir():
-        raise ValueError(f"cannot write the figure {path}: it is a directory; give the name of a file")
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     for name, errors in curves.items():
         style = {"model": "o-", **{key: "s--" for key in curves if key.startswith("rule")}}.get(name, ".-")
@@ -58,10 +57,37 @@ def draw_error_by_depth(curves: Mapping[str, list[float]], title: str, path: Pat
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+    save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write and close a figure; a directory or an unwritable place is refused in one sentence."""
     try:
+        if path.is_dir():
+            raise ValueError(f"cannot write the figure {path}: it is a directory; give the name of a file")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
     except OSError as error:
         raise ValueError(f"cannot write the figure {path}: {error.strerror or error}") from error
     finally:
         plt.close(figure)
+
+
+def draw_confusion(confusion: Mapping[str, Mapping[str, int]], title: str, path: Path) -> None:
+    """Truth down, verdict across, the share of each truth's instances as shade and the count as number."""
+    truths = list(confusion)
+    verdicts = list(dict.fromkeys([*truths, *(verdict for counts in confusion.values() for verdict in counts)]))
+    figure, axes = plt.subplots(figsize=(8.5, 7.5), layout="constrained")
+    counts = [[confusion[truth].get(verdict, 0) for verdict in verdicts] for truth in truths]
+    axes.imshow([[count / sum(row) for count in row] for row in counts], cmap="Blues", vmin=0, vmax=1)
+    for i, row in enumerate(counts):
+        for j, count in enumerate(row):
+            if count:
+                shade = "white" if count > sum(row) / 2 else "black"
+                axes.text(j, i, str(count), ha="center", va="center", color=shade)
+    axes.set_xticks(range(len(verdicts)), verdicts, rotation=45, ha="right")
+    axes.set_yticks(range(len(truths)), truths)
+    axes.set_xlabel("verdict")
+    axes.set_ylabel("what it is")
+    axes.set_title(title)
+    save_figure(figure, path)

@@ -40,7 +40,7 @@ def _entry(name: str) -> Entry:
         task=str(zoo.family(name)),
         layers=model.cfg.n_layers,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        relative_error=metrics["relative_error"]["rms"],
+        relative_error=metrics["relative_error"]["median"],
         median_squared_error=metrics["squared_error"]["median"],
         update=update,
         share=form.share if form else 0.0,
@@ -53,7 +53,7 @@ def to_text(entries: list[Entry]) -> str:
     lines = []
     for entry in entries:
         lines += [
-            f"{entry.name:<16} {entry.layers} layers, {entry.parameters:,} parameters, relative error "
+            f"{entry.name:<16} {entry.layers} layers, {entry.parameters:,} parameters, median relative error "
             f"{entry.relative_error:.3g}; update: {entry.update} ({entry.share:.6f} of the weights)",
             f"{'':<16} {entry.task}",
         ]

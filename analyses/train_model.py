@@ -64,8 +64,8 @@ def command(
     if format == "json":
         typer.echo(to_json({"path": str(trained.path), **trained.metadata}))
     else:
-        error = trained.metadata["metrics"]["relative_error"]["rms"]
-        typer.echo(f"{trained.path}: relative error {error:.3g}")
+        error = trained.metadata["metrics"]["relative_error"]["median"]
+        typer.echo(f"{trained.path}: median relative error {error:.3g}")
         note(f"next: interp unroll {trained.path.parent}")
 
 

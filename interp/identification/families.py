@@ -85,7 +85,7 @@ def preconditioned_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: in
             problem = problem or f"layer {layer}: its matrix is not symmetric ({asymmetry:.2g})"
         elif torch.linalg.eigvalsh((P + P.T) / 2)[0] <= 0:
             problem = problem or f"layer {layer}: its matrix is not positive definite"
-    settings = {"P": [((P + P.T) / 2).tolist() for P in matrices]}
+    settings = {"preconditioners": [((P + P.T) / 2).tolist() for P in matrices]}
     width = matrices[0].shape[0]
     free = len(matrices) * width * (width + 1) // 2
     return fit_of_matrices("preconditioned GD", settings, free, rule, groups, distances, problem)

@@ -96,7 +96,7 @@ def eagle(eta: Sequence[float], gamma: Sequence[float]) -> Steps | None:
     first = constant([e / factor**i for i, e in enumerate(eta)])
     start = constant([c / factor**i for i, c in enumerate(gamma)])
     norm_squared = size / -first
-    settings = {"eta": size, "gamma": start * norm_squared, "initial norm": math.sqrt(norm_squared)}
+    settings = {"eta": -size, "gamma": start * norm_squared, "initial norm": math.sqrt(norm_squared)}
     return Steps(
         tuple(first * factor**i for i in range(depth - 1)), tuple(start * factor**i for i in range(depth)), settings, 3
     )

@@ -12,7 +12,7 @@ from interp.unrolling import UpdateRule
 
 # order of convergence by family: named points of EAGLE are decided by their settings
 ORDERS = {name: 1 for name in ("gradient descent", "Chebyshev nodes", "scheduled GD", "preconditioned GD")}
-POINTS = {"theory": (1 / 3, 1.0), "T₃": (4 / 3, 4 / 3)}
+POINTS = {"theory": (-1 / 3, 1.0), "T₃": (-4 / 3, 4 / 3)}
 NEARBY = 1e-2
 
 
