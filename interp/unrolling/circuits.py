@@ -1,4 +1,4 @@
-"""From a model's heads to the matrices of its layers, in block coordinates (MATH: one layer is a cubic map).
+"""From a model's heads to the matrices of its layers, in block coordinates (MATH §2).
 
 Row i of the prompt, in block coordinates u, moves by
 

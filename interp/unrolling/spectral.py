@@ -1,4 +1,4 @@
-"""The closed form of a two-word rule: polynomials p, r, s in the spectrum of the input (MATH: EAGLE).
+"""The closed form of a two-word rule: polynomials p, r, s in the spectrum of the input (MATH §4).
 
 With A_l, B_l the x columns of context and query rows and C_l, D_l their y columns, the words z_x S_xx → x
 (coefficient η) and z_x S_xy → y (coefficient −γ) give, G = AᵀA of the *input*,

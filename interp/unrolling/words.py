@@ -1,7 +1,7 @@
 """The alphabet: every rotation-equivariant update of one layer, and the projection of a layer on it.
 
 If a rule commutes with the rotations of each column block, its tensor T[a,b,c,j] is a combination of pairings of the
-four indices, where only blocks of equal symmetry pair (MATH: the alphabet):
+four indices, where only blocks of equal symmetry pair (MATH §3):
 
     z_P S_QR → S     pairs a with b and c with j (symmetrised in b, c)
     tr(S_QR) z_P → S     pairs b with c and a with j

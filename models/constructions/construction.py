@@ -113,4 +113,4 @@ def check_negative(who: str, **settings: Any) -> None:
     for name, values in settings.items():
         numbers = values if isinstance(values, list | tuple) else [values]
         if not numbers or not all(math.isfinite(value) and value < 0 for value in numbers):
-            raise ValueError(f"{who}: {name} must be negative and finite (MATH: η < 0 < γ), got {values}")
+            raise ValueError(f"{who}: {name} must be negative and finite (MATH §4: η < 0 < γ), got {values}")
