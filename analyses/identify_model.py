@@ -12,6 +12,9 @@ from analyses.terminal import MAX_SEED, run_command, to_json
 from interp import Identification, closed_form, identify, unroll
 from models.transformer import HookedTransformer
 
+T3 = 4 / 3  # |η|‖A‖² at which one layer maps singular values by −T₃/3
+AT_T3 = 0.05
+
 
 @dataclass(frozen=True)
 class Config:
@@ -40,6 +43,7 @@ class Identified:
         if self.conditioning:
             values = ", ".join(f"{value:.4g}" for value in self.conditioning)
             text += f"\n  |η_l|‖A_l‖² by layer, ‖A_l‖ the largest on the prompts: {values} (−T₃/3 is 4/3, theory 1/3)"
+            text += f"\n  {self.basin}"
         return text
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,7 +52,17 @@ class Identified:
             "prompts": self.subject.family.to_dict(),
             **self.identification.to_dict(),
             "conditioning": list(self.conditioning),
+            "basin": self.basin,
         }
+
+    @property
+    def basin(self) -> str | None:
+        """Where the first layer sits: trainings end in several optima, which its conditioning tells apart."""
+        if not self.conditioning:
+            return None
+        first = self.conditioning[0] / T3
+        at = f"at −T₃/3 ({first - 1:+.1%})" if abs(first - 1) < AT_T3 else f"at {first:.3g} of −T₃/3, another basin"
+        return f"the first layer's conditioning sits {at}"
 
 
 def run(config: Config) -> Identified:

@@ -13,7 +13,7 @@ from interp.layout import BlockLayout
 from interp.unrolling import UpdateRule, layout_of, unroll
 from interp.unrolling.certify import residual_states
 from interp.unrolling.circuits import check_attention_only
-from interp.unrolling.rule import check_prompts
+from interp.unrolling.moments import check_prompts
 
 __all__ = ["FAMILIES", "Identification", "Ranked", "identify"]
 
@@ -57,7 +57,8 @@ def _of_rule(rule: UpdateRule, tokens: Tensor | None) -> Identification:
     n = None if tokens is None else rule.layout.n_context(tokens.shape[1])
     fits = [fit for fit in (family(rule, evidence, n) for family in FAMILIES.values()) if fit is not None]
     exact = None if tokens is None else rule.predict(tokens, "exact")
-    return decide(fits, rule.depth, effective_degree(rule, evidence), tokens, exact)
+    left_out = max(layer.residual for layer in evidence)
+    return decide(fits, rule.depth, effective_degree(rule, evidence), tokens, exact, left_out)
 
 
 def _of_kernel(model: Any, layout: BlockLayout, tokens: Tensor | None) -> Identification:

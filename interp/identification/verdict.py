@@ -75,17 +75,25 @@ class Identification:
 
 
 def decide(
-    fits: Sequence[Fit], depth: int, degree: int | None, tokens: Tensor | None, exact: Tensor | None
+    fits: Sequence[Fit],
+    depth: int,
+    degree: int | None,
+    tokens: Tensor | None,
+    exact: Tensor | None,
+    left_out: float | None = None,
 ) -> Identification:
     """The smallest family that holds the rule wins; families as small are a tie; none is unknown.
 
     Args:
         exact: the model's predictions for the tokens.
+        left_out: the largest share of a layer's tensors, in norm, that is no word.
     """
     holding = [fit for fit in fits if fit.problem is None]
     fewest = min((fit.free for fit in holding), default=0)
     winners = [fit for fit in holding if fit.free == fewest]
-    ranking = _ranking(fits, tokens, exact)
+    ranking, notes = _ranking(fits, tokens, exact), _notes(depth, winners, fits)
+    if winners and left_out is not None:
+        notes.append(f"the words leave out at most {left_out:.2g} of a layer's tensors")
     verdict = "unknown" if not winners else winners[0].family if len(winners) == 1 else "tie"
     return Identification(
         verdict=verdict,
@@ -95,7 +103,7 @@ def decide(
         judged_on="the weights" if tokens is None else f"{len(tokens)} prompts",
         order=_order(winners),
         degree=degree,
-        notes=tuple(_notes(depth, winners, fits)),
+        notes=tuple(notes),
     )
 
 

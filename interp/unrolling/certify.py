@@ -11,7 +11,8 @@ from interp.hooks import capture, hook_name
 from interp.stats import ErrorSummary, central, pooled_errors, relative_errors
 from interp.unrolling.certificate import Certificate, LayerCertificate, LevelCertificate, TaskError
 from interp.unrolling.fit import explained
-from interp.unrolling.rule import Level, UpdateRule, check_prompts, live_part
+from interp.unrolling.moments import check_prompts
+from interp.unrolling.rule import Level, UpdateRule, live_part
 
 
 def certify(rule: UpdateRule, model: Any, prompts: Any) -> Certificate:

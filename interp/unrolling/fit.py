@@ -14,7 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.stats import central_rms, pooled_errors
-from interp.unrolling.rule import GroupRule, Level, UpdateRule, WordFeatures, check_prompts, live_part, second_moments
+from interp.unrolling.moments import check_prompts, second_moments
+from interp.unrolling.rule import GroupRule, Level, UpdateRule, WordFeatures, live_part
 from interp.unrolling.words import Word, reproject
 
 Coefficients = list[list[dict[Word, float]]]  # by layer, by group

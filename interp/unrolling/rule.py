@@ -16,6 +16,7 @@ from torch import Tensor
 from interp.kernels import AttentionKernel
 from interp.layout import ROLES, BlockLayout
 from interp.unrolling.circuits import Group
+from interp.unrolling.moments import check_prompts, second_moments
 from interp.unrolling.words import WeightFit, Word
 
 if TYPE_CHECKING:
@@ -205,46 +206,6 @@ class UpdateRule:
         from interp.unrolling.plain import to_dict
 
         return to_dict(self, exact)
-
-
-def check_prompts(prompts: Any, layout: BlockLayout) -> Float[Tensor, "batch token d_model"]:
-    """The tokens of prompts in float64.
-
-    Raises:
-        ValueError: they are no tensor [batch, token, d_model], there is none, the width is another, one is not finite.
-    """
-    tokens = getattr(prompts, "tokens", prompts)
-    if not isinstance(tokens, Tensor) or tokens.ndim != 3 or not len(tokens):
-        given = f"a tensor {list(tokens.shape)}" if isinstance(tokens, Tensor) else f"a {type(tokens).__name__}"
-        raise ValueError(
-            f"prompts must be a tensor [batch, token, {layout.d_model}] of at least one prompt, got {given}"
-        )
-    if tokens.shape[-1] != layout.d_model:
-        raise ValueError(f"the layout has {layout.d_model} columns {layout.widths}, the prompts {tokens.shape[-1]}")
-    layout.n_context(tokens.shape[1])
-    if not tokens.isfinite().all():
-        raise ValueError("the prompts hold NaN or inf; leave those prompts out")
-    return tokens.double()
-
-
-def second_moments(
-    z: Float[Tensor, "batch token D"], layout: BlockLayout, rule: str, role: str
-) -> Float[Tensor, "batch row D D"]:
-    """S of each row of a role: Σ zᵀz over the rows it sees; one S (row axis 1) where all rows of the role share it."""
-    n = layout.n_context(z.shape[1])
-    context, own = z[:, :n], z[:, :n] if role == "context" else z[:, n:]
-    if rule == "all":
-        return (z.mT @ z)[:, None]
-    if rule == "causal":
-        sums = torch.einsum("bta,btc->btac", z, z).cumsum(1)
-        return sums[:, :n] if role == "context" else sums[:, n:]
-    if rule == "machine":
-        per_machine = context.unflatten(1, (layout.machines, -1))
-        return (per_machine.mT @ per_machine).repeat_interleave(n // layout.machines, dim=1)
-    S = (context.mT @ context)[:, None]
-    if rule == "context_and_self" and role == "query":
-        S = S + torch.einsum("bta,btc->btac", own, own)
-    return S
 
 
 def live_part(layer: LayerRule, layout: BlockLayout, delta: Float[Tensor, "batch token D"]) -> Tensor:

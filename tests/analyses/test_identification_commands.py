@@ -22,7 +22,10 @@ def test_identify_as_text_and_json(capsys: pytest.CaptureFixture[str]):
     assert {"family", "relative_error", "settings"} <= set(values["ranking"][0])
     assert values["conditioning"][0] == pytest.approx(4 / 3, rel=0.05)
     assert run_app(app, ["identify", "eagle-d10", "--prompts", "64"]) == 0
-    assert "−T₃/3 is 4/3" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "−T₃/3 is 4/3" in text and "sits at −T₃/3" in text and "the words leave out at most" in text
+    assert run_app(app, ["identify", "eagle-deep", "--prompts", "64"]) == 0
+    assert "another basin" in capsys.readouterr().out
 
 
 def test_unknown_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
