@@ -64,12 +64,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case with the answer it got; `error` is of the settings, relative, where the name is right and exact."""
+    """A case with the answer it got.
+
+    Args:
+        error: of the settings, relative, where the weights are exact and the name is right.
+        names_layer: does the answer name the layer that was spoilt; None where none was.
+    """
 
     case: Case
     verdict: str
     error: float | None
-    names_layer: bool
+    names_layer: bool | None
 
 
 @dataclass(frozen=True)
@@ -93,13 +98,17 @@ class Benchmark:
     def to_dict(self) -> dict[str, Any]:
         errors = [outcome.error for outcome in self.of("member", noisy=False) if outcome.error is not None]
         decoys = self.of("decoy")
+        named = [entry.names_layer for entry in decoys if entry.names_layer is not None]
         return {
             "seed": self.config.seed,
             "named_up_to_1e-3": _share(self.of("member", noisy=False)),
             "named_at_1e-2": _share(self.of("member", noisy=True)),
             "mistakes_named_as_the_larger_family": _share(self.of("mistake")),
             "decoys_unknown": _share(decoys),
-            "decoys_with_the_layer_named": [sum(entry.names_layer for entry in decoys), len(decoys)],
+            "spoilt_layers_named": [sum(named), len(named)],
+            "false_names": sum(
+                outcome.verdict not in (outcome.case.truth, "unknown", "tie") for outcome in self.outcomes
+            ),
             "largest_error_of_exact_settings": max(errors, default=None),
             "exact_settings_compared": len(errors),
             "confusion": self.confusion(),
@@ -177,14 +186,16 @@ def _outcome(case: Case, answer: Mapping[str, Any]) -> Outcome:
     exact = case.weights == "exact" and answer["verdict"] == case.truth and case.kind == "member"
     error = settings_error(case.construction.settings, answer["settings"]) if exact else None
     layer = case.construction.settings.get("layer")
-    named = layer is None or any(f"layer {layer}:" in text for text in answer["notes"])
-    return Outcome(case, answer["verdict"], error, answer["verdict"] == "unknown" and named)
+    named = None if layer is None else any(f"layer {layer}:" in text for text in answer["notes"])
+    return Outcome(case, answer["verdict"], error, named)
 
 
 def settings_error(true: Mapping[str, Any], found: Mapping[str, Any]) -> float:
     """The largest relative error of the settings that both state; lists as far as the shorter one: a last η is dead."""
-    worst = 0.0
-    for name in set(true) & set(found):
+    worst, stated = 0.0, set(true) & set(found)
+    if not stated:
+        raise ValueError(f"none of the settings {sorted(true)} is among those found, {sorted(found)}")
+    for name in stated:
         if isinstance(true[name], str):
             worst = max(worst, float(true[name] != found[name]))
             continue
@@ -207,14 +218,14 @@ def command(
     figure: Annotated[Path | None, typer.Option(help="Draw the confusion table to this file.")] = None,
     format: Annotated[Literal["text", "json"], typer.Option(help="What to print.")] = "text",
 ) -> None:
-    """Measure the identifier on drawn models. Exit code 1 if a decoy was given a name."""
+    """Measure the identifier on drawn models. Exit code 1 if one was given a false name."""
     result = run(Config(seed, members, decoys, mistakes))
     if figure is not None:
         from analyses.figures import draw_confusion
 
         draw_confusion(result.confusion(), f"identification, seed {seed}", figure)
     typer.echo(to_json(result.to_dict()) if format == "json" else str(result))
-    if any(outcome.verdict != "unknown" for outcome in result.of("decoy")):
+    if result.to_dict()["false_names"]:
         raise typer.Exit(1)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from interp.identification.evidence import Evidence
+from interp.identification.evidence import NOISE_FACTOR, TOLERANCE, Evidence, Key
 from interp.identification.fit import Fit, fit_of_matrices, fit_of_words
 from interp.identification.steps import (
     Steps,
@@ -80,15 +80,29 @@ def preconditioned_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: in
     distances = tuple(_distance(rule, index, group) for index, group in enumerate(groups))
     problem = "the read-out does not negate, so these steps ascend" if rule.layout.sign > 0 else None
     for layer, P in enumerate(matrices):
-        asymmetry = ((P - P.T).norm() / P.norm()).item()
-        if asymmetry > 2 * (evidence[layer].tolerance + distances[layer]):
-            problem = problem or f"layer {layer}: its matrix is not symmetric ({asymmetry:.2g})"
-        elif torch.linalg.eigvalsh((P + P.T) / 2)[0] <= 0:
-            problem = problem or f"layer {layer}: its matrix is not positive definite"
+        problem = problem or _matrix_problem(rule, layer, P, distances[layer], evidence[layer])
     settings = {"preconditioners": [((P + P.T) / 2).tolist() for P in matrices]}
     width = matrices[0].shape[0]
     free = len(matrices) * width * (width + 1) // 2
     return fit_of_matrices("preconditioned GD", settings, free, rule, groups, distances, problem)
+
+
+def _matrix_problem(rule: UpdateRule, layer: int, P: torch.Tensor, distance: float, evidence: Evidence) -> str | None:
+    """Why P is no preconditioner, or what the layer does beside it."""
+    if not P.norm():
+        return f"layer {layer}: it does nothing"
+    asymmetry = ((P - P.T).norm() / P.norm()).item()
+    noise = max(0.0, distance**2 - (asymmetry / 2) ** 2) ** 0.5
+    if asymmetry > 2 * (TOLERANCE + noise):
+        return f"layer {layer}: its matrix is not symmetric ({asymmetry:.2g})"
+    if torch.linalg.eigvalsh((P + P.T) / 2)[0] <= 0:
+        return f"layer {layer}: its matrix is not positive definite"
+    step: Key = (0, two_words(rule)[1])
+    alone = {step: evidence.coefficients.get(step, 0.0)}
+    beside, noise = evidence.distance(alone), max(0.0, distance**2 - evidence.weight_distance(alone) ** 2) ** 0.5
+    if beside > TOLERANCE + NOISE_FACTOR * noise / rule.layout.d_model * evidence.amplification:
+        return f"layer {layer}: other words beside the matrix, of size {beside:.2g}"
+    return None
 
 
 def _matrix_step(group: Group, x: slice, y: slice) -> torch.Tensor:
@@ -100,7 +114,8 @@ def _matrix_step(group: Group, x: slice, y: slice) -> torch.Tensor:
 
 
 def _matrix_group(group: Group, P: torch.Tensor, x: slice, y: slice) -> Group:
-    Q, V = torch.zeros_like(group.Q[:1]), torch.zeros_like(group.V[:1])
+    size = group.Q.shape[-1]
+    Q, V = group.Q.new_zeros(1, size, size), group.V.new_zeros(1, size, size)
     Q[0, x, x] = (P + P.T) / 2
     V[0, y, y] = -torch.eye(y.stop - y.start, dtype=V.dtype)
     return replace(group, Q=Q, V=V)

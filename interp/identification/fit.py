@@ -11,6 +11,7 @@ from interp.stats import central_rms, pooled_errors
 from interp.unrolling import UpdateRule
 from interp.unrolling.circuits import Group
 
+ERROR_FLOOR, ERROR_A_RESIDUAL, ERROR_CEILING = 0.05, 15.0, 0.3  # of a member's predictions, relative
 STRUCTURE = 0.1  # relative residual of a layer's tensors above which words, or matrices, do not describe it
 
 
@@ -25,6 +26,8 @@ class Fit:
         predict: the member's prediction for tokens [batch, token, d_model].
         distances: by layer, of the member's update from the model's, relative, the residual of the words not counted.
         excess: the largest ratio of a distance to its tolerance.
+        error_bound: relative error of the member's predictions above which the family does not hold the rule: a floor,
+            more where weights are noisy, at most `ERROR_CEILING`.
         problem: why the rule is not in the family, with the offending layer; None if it is.
     """
 
@@ -34,6 +37,7 @@ class Fit:
     predict: Callable[[Tensor], Tensor]
     distances: tuple[float, ...]
     excess: float
+    error_bound: float
     problem: str | None
 
     def relative_error(self, tokens: Tensor, exact: Tensor) -> float:
@@ -55,7 +59,17 @@ def fit_of_words(
     member = _with_words(rule, coefficients)
     excess = max(distance / layer.tolerance for layer, distance in zip(evidence, distances, strict=True))
     problem = problem or too_far(evidence, distances)
-    return Fit(family, settings, free, lambda tokens: member.predict(tokens, "words"), distances, excess, problem)
+    bound = error_bound(max(layer.residual for layer in evidence))
+
+    def predict(tokens: Tensor) -> Tensor:
+        return member.predict(tokens, "words")
+
+    return Fit(family, settings, free, predict, distances, excess, bound, problem)
+
+
+def error_bound(residual: float) -> float:
+    """The error of predictions that noise with this relative residual of the weights may cause."""
+    return min(ERROR_CEILING, ERROR_FLOOR + ERROR_A_RESIDUAL * residual)
 
 
 def too_far(evidence: Sequence[Evidence], distances: Sequence[float]) -> str | None:
@@ -100,4 +114,8 @@ def fit_of_matrices(
         for layer, group in zip(rule.layers, groups, strict=True)
     )
     member, excess = replace(rule, layers=layers), distances[worst] / STRUCTURE
-    return Fit(family, settings, free, lambda tokens: member.predict(tokens, "exact"), distances, excess, problem)
+
+    def predict(tokens: Tensor) -> Tensor:
+        return member.predict(tokens, "exact")
+
+    return Fit(family, settings, free, predict, distances, excess, error_bound(max(distances)), problem)

@@ -13,11 +13,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.identification.fit import STRUCTURE, Fit
-from interp.kernels import LEARNED, AttentionKernel
+from interp.identification.fit import ERROR_FLOOR, STRUCTURE, Fit
+from interp.kernels import AttentionKernel
 from interp.layout import BlockLayout, Visibility
 from interp.unrolling.spectral import xy_slices
 
+SIMILARITIES = ("exp", "gaussian", "laplace", "relu")  # elu1 sees the columns that a head leaves empty, too
 Head = tuple[Float[Tensor, "3 D D"], Float[Tensor, "D D"]]
 """What a head's similarity sees, W_Q W_Qᵀ, W_Q W_Kᵀ, W_K W_Kᵀ (for exp the second alone), and what it writes."""
 
@@ -25,22 +26,33 @@ Head = tuple[Float[Tensor, "3 D D"], Float[Tensor, "D D"]]
 def functional_descent(model: Any, layout: BlockLayout) -> Fit | None:
     """The family fitted to a model with a kernel other than the linear one; None where it is not defined."""
     kernel: AttentionKernel = model.cfg.kernel
-    plain = kernel.normalisation == "none" and kernel.scale != "n" and kernel.similarity != LEARNED
+    plain = kernel.normalisation == "none" and kernel.scale != "n" and kernel.similarity in SIMILARITIES
     plain = plain and len(layout.columns) == 2
     if not plain or set(layout.head_visibility(model.cfg.n_heads)) != {Visibility()}:
         return None
     x, y = xy_slices(layout)
     layers = [_merged(_heads(block.attn, model.cfg, layout)) for block in model.blocks]
-    if any(not heads for heads in layers):
-        return None
-    seen = [heads[0][0] for heads in layers]
-    gamma = [-heads[0][1][y, y].diagonal().mean().item() for heads in layers]
+    idle = next((index for index, (heads, _) in enumerate(layers) if not heads), None)
+    if idle is not None:
+        exact = (0.0,) * len(layers)
+        return Fit(
+            "functional GD",
+            {},
+            0,
+            lambda tokens: layout.predict(tokens),
+            exact,
+            0.0,
+            0.0,
+            f"layer {idle}: writes nothing",
+        )
+    seen = [heads[0][0] for heads, _ in layers]
+    gamma = [-heads[0][1][y, y].diagonal().mean().item() for heads, _ in layers]
     shape = torch.zeros_like(seen[0])
     shape[:, x, x] = torch.eye(x.stop - x.start, dtype=torch.float64)
     scale = (sum((s * shape).sum() for s in seen) / (len(seen) * shape.sum())).item()
     distances = tuple(
-        max(_sees(s, scale * shape), _writes(heads[0][1], g, y, layout, last=index == len(layers) - 1))
-        for index, (s, heads, g) in enumerate(zip(seen, layers, gamma, strict=True))
+        max(_sees(s, scale * shape), dropped + _writes(heads[0][1], g, y, layout, last=index == len(layers) - 1))
+        for index, (s, (heads, dropped), g) in enumerate(zip(seen, layers, gamma, strict=True))
     )
     problem = _problem(layers, distances, gamma, scale, layout)
     settings = {"similarity": kernel.similarity, "bandwidth": max(scale, 1e-300) ** -0.5, "gamma": gamma}
@@ -50,7 +62,7 @@ def functional_descent(model: Any, layout: BlockLayout) -> Fit | None:
         return descend(layout, kernel.similarity, bandwidth, gamma, tokens)
 
     excess = max(distances) / STRUCTURE
-    return Fit("functional GD", settings, len(gamma) + 1, predict, distances, excess, problem)
+    return Fit("functional GD", settings, len(gamma) + 1, predict, distances, excess, ERROR_FLOOR, problem)
 
 
 def descend(layout: BlockLayout, similarity: str, bandwidth: float, gamma: Sequence[float], tokens: Tensor) -> Tensor:
@@ -74,6 +86,11 @@ def _heads(attn: Any, cfg: Any, layout: BlockLayout) -> list[Head]:
     if cfg.kernel.is_feature_map:
         q, k = _balanced(q, k)
     V = layout.basis.T @ W_V @ W_O @ layout.dual
+    if cfg.kernel.is_feature_map:  # relu(x R) is relu(x) only for R of one positive entry a column
+        return [
+            (torch.stack([a @ b.T, a.relu() @ b.relu().T, (-a).relu() @ (-b).relu().T + a @ b.T]), v)
+            for a, b, v in zip(q, k, V, strict=True)
+        ]
     if cfg.kernel.similarity == "exp":
         return [((a @ b.T).expand(3, -1, -1), v) for a, b, v in zip(q, k, V, strict=True)]
     return [(torch.stack([a @ a.T, a @ b.T, b @ b.T]), v) for a, b, v in zip(q, k, V, strict=True)]
@@ -85,8 +102,8 @@ def _balanced(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return q * ratio.sqrt(), k / ratio.sqrt()
 
 
-def _merged(heads: Sequence[Head]) -> list[Head]:
-    """Heads with one similarity as one, the largest first; what cancels is gone."""
+def _merged(heads: Sequence[Head]) -> tuple[list[Head], float]:
+    """Heads with one similarity as one, the largest first; small ones are left out, and their relative size is said."""
     merged: list[Head] = []
     for seen, written in heads:
         for index, (other, total) in enumerate(merged):
@@ -95,9 +112,10 @@ def _merged(heads: Sequence[Head]) -> list[Head]:
                 break
         else:
             merged.append((seen, written))
-    largest = max(total.norm() for _, total in merged)
+    largest = max(total.norm().item() for _, total in merged)
     kept = [(seen, total) for seen, total in merged if total.norm() > STRUCTURE * largest]
-    return sorted(kept, key=lambda head: -head[1].norm().item())
+    dropped = sum(total.norm().item() for _, total in merged) - sum(total.norm().item() for _, total in kept)
+    return sorted(kept, key=lambda head: -head[1].norm().item()), dropped / largest if largest else 0.0
 
 
 def _sees(seen: Tensor, expected: Tensor) -> float:
@@ -115,7 +133,7 @@ def _writes(V: Tensor, gamma: float, y: slice, layout: BlockLayout, last: bool) 
 
 
 def _problem(
-    layers: Sequence[Sequence[Head]],
+    layers: Sequence[tuple[Sequence[Head], float]],
     distances: Sequence[float],
     gamma: Sequence[float],
     scale: float,
@@ -123,7 +141,7 @@ def _problem(
 ) -> str | None:
     if layout.sign > 0:
         return "the read-out does not negate, so these steps ascend"
-    for index, (heads, distance, step) in enumerate(zip(layers, distances, gamma, strict=True)):
+    for index, ((heads, _), distance, step) in enumerate(zip(layers, distances, gamma, strict=True)):
         if len(heads) > 1:
             return f"layer {index}: {len(heads)} heads of different similarity"
         if distance > STRUCTURE:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from interp.identification.evidence import Evidence, Key, shared
-from interp.identification.fit import Fit, fit_of_words
+from interp.identification.fit import STRUCTURE, Fit, fit_of_words
 from interp.identification.steps import constant
 from interp.unrolling import UpdateRule
 from interp.unrolling.spectral import see_one_context, two_words
@@ -26,12 +26,16 @@ def heavy_ball(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) ->
     if not all(present):
         return None
     gamma, kept, lost = -constant(present[0] + present[1]), constant(present[2]), constant(present[3])
-    inverse_n = kept - lost
+    rows = 1 if rule.per_n else n
+    inverse_n = kept - lost if rows is None else 1 / rows
     beta = kept / inverse_n if inverse_n else float("nan")
+    lost = kept - inverse_n
     fitted = {to_y: -gamma, to_v: -gamma, keep_y: kept, keep_v: lost}
     problem = None if gamma > 0 and 0 < beta < 1 else f"γ = {gamma:.3g} and β = {beta:.3g} are no step and momentum"
     settings = {"gamma": gamma, "beta": beta, **_size(rule, 1 / inverse_n if inverse_n else float("nan"))}
-    return fit_of_words("heavy ball", settings, 3, rule, evidence, _in_every_layer(evidence, fitted), problem)
+    return fit_of_words(
+        "heavy ball", settings, 2 if rows else 3, rule, evidence, _in_every_layer(evidence, fitted), problem
+    )
 
 
 def ridge_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
@@ -65,14 +69,17 @@ def ridge_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None)
 def averaging(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
     """y ← y − γ_l z_1 S_1y / n: layer l takes the share γ_l of the mean that is left off all rows."""
     y = rule.layout.readout
-    one = next((name for name, width in rule.layout.widths.items() if width == 1 and name != y), None)
+    x = two_words(rule)[0].row
+    one = next((name for name, width in rule.layout.widths.items() if width == 1 and name not in (x, y)), None)
     if one is None or not see_one_context(rule):
         return None
     key: Key = (0, Word(one, one, y, y))
     steps = [-layer.coefficients.get(key, 0.0) for layer in evidence]
     rows = 1 if rule.per_n else n
     settings = {"gamma over n" if rows is None else "gamma": [step * (rows or 1) for step in steps]}
-    problem = None if min(steps) > 0 else f"layer {steps.index(min(steps))}: it takes {min(steps):.3g} of the mean"
+    shares = [step * (rows or 1) for step in steps]
+    wrong = [layer for layer, share in enumerate(shares) if not 0 < share <= (1 + STRUCTURE if rows else float("inf"))]
+    problem = f"layer {wrong[0]}: it takes {shares[wrong[0]]:.3g} of the mean" if wrong else None
     return fit_of_words("averaging", settings, len(steps), rule, evidence, [{key: -step} for step in steps], problem)
 
 
@@ -106,7 +113,8 @@ def _blocks(rule: UpdateRule) -> tuple[str, str, str] | None:
     """y, a constant column, and a block that rotates with y; None if the layout lacks one."""
     layout, y = rule.layout, rule.layout.readout
     companions = [name for name in layout.columns if name != y and layout.rotates_with(name) == layout.rotates_with(y)]
-    ones = [name for name, width in layout.widths.items() if width == 1 and name not in (y, *companions)]
+    x = two_words(rule)[0].row
+    ones = [name for name, width in layout.widths.items() if width == 1 and name not in (x, y, *companions)]
     return (y, ones[0], companions[0]) if see_one_context(rule) and ones and companions else None
 
 

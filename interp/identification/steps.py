@@ -80,8 +80,8 @@ def shrinkage(eta: float) -> float:
 def eagle(eta: Sequence[float], gamma: Sequence[float]) -> Steps | None:
     """EAGLE(|η|, γ): equal in all layers in units of 1/‖A_l‖₂², with ‖A_{l+1}‖ = shrinkage(η) ‖A_l‖.
 
-    The growth of γ_l from layer to layer is 1/shrinkage², which is one to one for 0 < |η| ≤ 4/3 and so gives η; the
-    ratio of the coefficients gives γ, and their size ‖A_0‖. None if the growth is not that of such an η.
+    The growth of γ_l from layer to layer is 1/shrinkage², which is one to one for 0 < |η| ≤ 4/3 and so gives η there;
+    the ratio of the coefficients gives γ, and their size ‖A_0‖. None if the growth is not that of such an η.
     """
     depth = len(gamma)
     if min(gamma) <= 0 or (len(eta) and max(eta) >= 0):

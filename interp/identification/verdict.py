@@ -1,13 +1,14 @@
 """From fits of families to an answer: a name, a tie, or unknown, with the ranking and the margin."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from interp.identification.evidence import Evidence
 from interp.identification.fit import Fit
+from interp.identification.steps import shrinkage
 from interp.unrolling import UpdateRule
 
 # order of convergence by family: named points of EAGLE are decided by their settings
@@ -37,7 +38,7 @@ class Identification:
         families: the families of the verdict: one, those that tie, or none.
         ranking: those that hold the rule first, the smallest first; then the others by relative error.
         margin: relative error of the best family that does not hold the rule, less that of the best that does; None
-            where all hold it or none.
+            where all hold it or none, or where a rival's member happens to predict as well.
         judged_on: what relative errors are of: predictions on so many prompts, or distances of weights.
         order: of convergence, of the named family; None where a finite depth does not tell.
         degree: of the residual polynomial in AᵀA; None for kernels, where there is none.
@@ -88,6 +89,8 @@ def decide(
         exact: the model's predictions for the tokens.
         left_out: the largest share of a layer's tensors, in norm, that is no word.
     """
+    if tokens is not None and exact is not None:
+        fits = [_gated(fit, fit.relative_error(tokens, exact)) for fit in fits]
     holding = [fit for fit in fits if fit.problem is None]
     fewest = min((fit.free for fit in holding), default=0)
     winners = [fit for fit in holding if fit.free == fewest]
@@ -105,6 +108,13 @@ def decide(
         degree=degree,
         notes=tuple(notes),
     )
+
+
+def _gated(fit: Fit, error: float) -> Fit:
+    """The fit with a problem if its member's predictions are too far off, whatever its weights say."""
+    if fit.problem is None and not error <= fit.error_bound:
+        return replace(fit, problem=f"its member's predictions are off by {error:.2g} (bound {fit.error_bound:.2g})")
+    return fit
 
 
 def _ranking(fits: Sequence[Fit], tokens: Tensor | None, exact: Tensor | None) -> tuple[Ranked, ...]:
@@ -128,7 +138,8 @@ def _margin(ranking: Sequence[Ranked], fits: Sequence[Fit]) -> float | None:
     """Families on whose edge the rule lies (an η of 0, say) are no rivals in function space, and are left out."""
     apart = {fit.family for fit in fits if fit.excess > 1}
     others = [entry.relative_error for entry in ranking if not entry.holds and entry.family in apart]
-    return min(others) - ranking[0].relative_error if others and ranking[0].holds else None
+    margin = min(others) - ranking[0].relative_error if others and ranking[0].holds else -1.0
+    return margin if 0 < margin < float("inf") else None
 
 
 def _order(winners: Sequence[Fit]) -> int | None:
@@ -164,12 +175,25 @@ def _notes(depth: int, winners: Sequence[Fit], fits: Sequence[Fit]) -> list[str]
         notes.append(f"these coincide at depth {depth}; a deeper model of the same kind would tell them apart")
     if len(winners) == 1 and (point := named_point(winners[0])):
         notes.append(f"the step sizes are those of {point}")
+    if len(winners) == 1 and winners[0].family == "EAGLE" and "eta" in winners[0].settings:
+        notes.append(_other_branch(winners[0].settings))
     if not winners and fits:
         nearest = min(fits, key=lambda fit: max(fit.distances))
         notes.append(f"nearest is {nearest.family}, but {nearest.problem}")
     if not fits:
         notes.append("no family is defined for these blocks and visibilities")
     return notes
+
+
+def _other_branch(settings: Mapping[str, Any]) -> str:
+    """The constants beyond |η| = 4/3 that shrink ‖A_l‖ as fast, and so give the same weights for another ‖A_0‖."""
+    other = 1 + shrinkage(settings["eta"])
+    ratio = other / -settings["eta"]
+    norm = settings["initial norm"] * ratio**0.5
+    return (
+        f"the weights hold for ‖A_0‖ = {settings['initial norm']:.4g}; for ‖A_0‖ = {norm:.4g} the same weights are "
+        f"η = {-other:.4g}, γ = {settings['gamma'] * ratio:.4g}"
+    )
 
 
 def _short(settings: Mapping[str, Any]) -> str:

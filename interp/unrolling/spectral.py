@@ -118,17 +118,26 @@ def closed_form(rule: UpdateRule) -> ClosedForm | None:
     )
 
 
+def input_block(layout: BlockLayout) -> str:
+    """x: the widest block that is not read out and does not rotate with the one that is; the first of equals."""
+    y = layout.rotates_with(layout.readout)
+    others = [name for name in layout.columns if layout.rotates_with(name) != y]
+    if not others:
+        raise ValueError(
+            f"the layout {layout.widths} has no block of inputs beside {layout.readout}, which is read out"
+        )
+    return max(others, key=lambda name: layout.widths[name])
+
+
 def two_words(rule: UpdateRule) -> tuple[Word, Word]:
-    """z_x S_xx → x and z_x S_xy → y, with y the read-out block and x the other one."""
-    y = rule.layout.readout
-    x = next(name for name in rule.layout.columns if name != y)
+    """z_x S_xx → x and z_x S_xy → y, with y the read-out block and x the inputs."""
+    x, y = input_block(rule.layout), rule.layout.readout
     return Word(x, x, x, x), Word(x, x, y, y)
 
 
 def xy_slices(layout: BlockLayout) -> tuple[slice, slice]:
-    """Where x (the first block that is not read out) and y lie among the coordinates."""
-    x = next(name for name in layout.columns if name != layout.readout)
-    return layout.slices[x], layout.slices[layout.readout]
+    """Where the inputs and the read-out block lie among the coordinates."""
+    return layout.slices[input_block(layout)], layout.slices[layout.readout]
 
 
 def obstacle(rule: UpdateRule) -> str | None:

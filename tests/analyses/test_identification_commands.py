@@ -41,6 +41,7 @@ def test_a_small_benchmark_has_no_false_name(tmp_path: Path, capsys: pytest.Capt
     assert identify_benchmark.main([*arguments, "--figure", str(figure)]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["decoys_unknown"] == [9, 9] and values["named_up_to_1e-3"] == [12, 12]
+    assert values["false_names"] == 0 and values["spoilt_layers_named"] == [4, 4]
     assert values["mistakes_named_as_the_larger_family"] == [8, 8]
     assert values["largest_error_of_exact_settings"] < 1e-6 and values["exact_settings_compared"] == 12
     assert figure.read_bytes().startswith(b"\x89PNG")
@@ -60,5 +61,7 @@ def test_errors_of_settings():
         0.1
     )
     assert settings_error({"name": "a"}, {"name": "b"}) == 1.0
+    with pytest.raises(ValueError, match="none of the settings"):
+        settings_error({"gamma": 1.0}, {})
     with pytest.raises(ValueError, match="members=0"):
         run(Config(members=0))

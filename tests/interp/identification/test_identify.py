@@ -44,7 +44,7 @@ def test_every_family_is_named_in_disguise(name: str, noise: float):
         construction = CONSTRUCTIONS[name](seed, **SIZES)
         found = answer(construction, seed, noise)
         assert found.verdict == name and found.families == (name,)
-        assert found.ranking[0].holds and found.ranking[0].relative_error < 0.5
+        assert found.ranking[0].holds and found.ranking[0].relative_error < 0.05
         if noise == 0:
             assert found.ranking[0].relative_error < 1e-8
 
@@ -107,9 +107,8 @@ def test_margin_is_to_the_best_family_that_does_not_hold_it():
 
 
 def test_without_prompts_the_weights_are_judged():
-    model = eagle_model([-0.3, -0.5], [0.8, 1.5, 1.0][:2], FAMILY.layout(sign=-1))
-    found = identify(unroll(model))
-    assert found.judged_on == "the weights" and found.verdict in ("tie", "scheduled EAGLE")
+    found = identify(unroll(eagle_model([-0.3, -0.5, -0.2], [0.8, 1.5, 1.0], FAMILY.layout(sign=-1))))
+    assert found.judged_on == "the weights" and found.verdict == "scheduled EAGLE"
 
 
 def test_a_read_out_that_does_not_negate_is_unknown():
@@ -166,3 +165,131 @@ def test_prompts_of_another_width_are_refused():
             zoo.load("eagle-d10").__class__(TransformerConfig(1, 1, 6, 6), FAMILY.layout(sign=-1)),
             torch.zeros(2, 14, 5),
         )
+
+
+def heads_added(
+    construction: Construction, entries: dict[tuple[str, str], float], value: dict[tuple[str, str], object]
+):
+    """The construction with one more head in every layer."""
+    from models.constructions.weights import linear_model, place
+
+    model = construction.model
+    layout = model.layout
+    Q = torch.stack(
+        [torch.stack([*(b.attn.W_Q @ b.attn.W_K.mT).detach(), place(layout, entries)]) for b in model.blocks]
+    )
+    V = torch.stack([torch.stack([*(b.attn.W_V @ b.attn.W_O).detach(), place(layout, value)]) for b in model.blocks])
+    return replace(construction, model=linear_model(Q, V, layout))
+
+
+def with_constant(construction: Construction) -> Construction:
+    """The same words in a layout with a constant column."""
+    from models.constructions.weights import from_heads, place
+
+    layout = SHAPE.layout({"constant": 1})
+    query, value = place(layout, {("x", "x"): 1.0}), place(layout, {("y", "y"): -0.9})
+    return replace(construction, model=from_heads([[(query, value)]] * 3, layout))
+
+
+@pytest.mark.parametrize("size", [0.02, 0.05, 0.15])
+def test_descent_that_also_answers_from_memory_is_unknown(size: float):
+    plain = with_constant(gradient_descent(SHAPE, 0.9, layers=3))
+    answer_head = torch.tensor([[size, -size / 2]], dtype=torch.float64)
+    spoilt = heads_added(plain, {("constant", "constant"): 1.0}, {("constant", "y"): answer_head})
+    assert identify(plain.model, plain.tokens(FAMILY.sample(32, seed=0))).verdict == "gradient descent"
+    assert identify(spoilt.model, spoilt.tokens(FAMILY.sample(32, seed=0))).verdict == "unknown"
+
+
+@pytest.mark.parametrize("size", [0.02, 0.05, 0.1])
+def test_words_beside_a_preconditioner_are_not_noise(size: float):
+    """z_y S_yy and the like are exact words; the matrices of preconditioned GD do not excuse them."""
+    spoilt = heads_added(
+        gradient_descent(SHAPE, 0.9, layers=3), {("y", "y"): 1.0}, {("y", "y"): 4 * size, ("x", "x"): size}
+    )
+    assert identify(spoilt.model, spoilt.tokens(FAMILY.sample(32, seed=0))).verdict == "unknown"
+
+
+def test_a_matrix_that_is_not_symmetric_is_no_preconditioner():
+    from models.constructions.weights import from_heads, place
+
+    layout = FAMILY.layout(sign=-1)
+    P = torch.diag(torch.tensor([1.0, 0.8, 0.6, 0.4], dtype=torch.float64))
+    P[0, 1], P[1, 0] = 0.1, -0.1
+    model = from_heads([[(place(layout, {("x", "x"): P}), place(layout, {("y", "y"): -1.0}))]] * 3, layout)
+    found = identify(model, FAMILY.sample(32, seed=0))
+    assert found.verdict == "unknown" and any("not symmetric" in (entry.problem or "") for entry in found.ranking)
+
+
+@pytest.mark.parametrize("gamma", [[0.9, 0.0, 0.9], [0.9, 0.9, 0.0], [0.0, 0.0, 0.0]])
+@pytest.mark.parametrize("with_prompts", [True, False])
+def test_layers_that_do_nothing_are_no_member(gamma: list[float], with_prompts: bool):
+    model = eagle_model([0.0] * 3, gamma, FAMILY.layout(sign=-1))
+    found = identify(model, FAMILY.sample(8, seed=0) if with_prompts else None)
+    assert found.verdict == "unknown" and f"layer {gamma.index(0.0)}" in found.notes[0]
+
+
+def test_prompts_that_say_nothing_do_not_make_a_member():
+    decoy = DECOYS["wrong sign of η"](3, **SIZES)
+    for scale in (0.0, 1e-120):
+        tokens = scale * decoy.tokens(FAMILY.sample(8, seed=0))
+        assert identify(decoy.model, tokens).verdict == "unknown"
+    with pytest.raises(ValueError, match="overflows on every prompt"):
+        identify(decoy.model, 1e120 * decoy.tokens(FAMILY.sample(8, seed=0)))
+
+
+def test_momentum_must_be_one_over_n():
+    """v ← .8 v and y ← y + .4 v is no heavy ball, whatever n would make it one."""
+    from models.constructions.weights import from_heads, linear_heads, place
+
+    shape = PromptShape(d=4, d_out=2, n_query=2, scale="n", n=12)
+    layout = shape.layout({"constant": 1, "velocity": 2}, symmetry={"velocity": "y"})
+    gradient = place(layout, {("x", "x"): 1.0}), place(layout, {("y", "y"): -4.0, ("y", "velocity"): -4.0})
+    heads = [gradient, *linear_heads(layout, {"velocity": 1.0}, {"y": 0.4, "velocity": -0.2})]
+    model = from_heads([heads] * 3, layout, "n")
+    tokens = replace(CONSTRUCTIONS["heavy ball"](1, **SIZES), model=model).tokens(FAMILY.sample(32, seed=0))
+    assert identify(model, tokens).verdict == "unknown"
+
+
+def test_one_input_column_is_no_constant():
+    prompts = LogUniformSpectrum(n=12, d=1, n_query=2, d_out=2, kappa=1.0).sample(16, seed=0)
+    layout = LogUniformSpectrum(n=12, d=1, n_query=2, d_out=2, kappa=1.0).layout(sign=-1)
+    found = identify(eagle_model([0.0] * 3, [0.9, 0.2, 1.5], layout), prompts)
+    assert "averaging" not in found.families and "scheduled GD" in found.families
+
+
+@pytest.mark.parametrize("similarity", ["relu", "elu1"])
+def test_feature_maps_of_turned_inputs_are_another_kernel(similarity: str):
+    layout = FAMILY.layout(sign=-1)
+    model = HookedTransformer(TransformerConfig(2, 1, 6, 6, kernel=AttentionKernel(similarity)), layout).double()
+    turn = torch.zeros(6, 6, dtype=torch.float64)
+    noise = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    turn[:4, :4] = torch.linalg.qr(noise)[0]
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.W_Q[0], block.attn.W_K[0] = turn, turn
+            block.attn.W_V[0] = torch.diag(torch.tensor([0.0] * 4 + [-0.1] * 2)).double()
+            block.attn.W_O[0] = torch.eye(6, dtype=torch.float64)
+    assert identify(model, FAMILY.sample(16, seed=0)).verdict == "unknown"
+
+
+def test_small_heads_of_other_kernels_add_up():
+    construction = CONSTRUCTIONS["functional GD"](8, **SIZES)
+    model = construction.model
+    heads, generator = 9, torch.Generator().manual_seed(1)
+    cfg = replace(model.cfg, n_heads=heads)
+    crowded = HookedTransformer(cfg, model.layout).double()
+    with torch.no_grad():
+        for block, plain in zip(crowded.blocks, model.blocks, strict=True):
+            for name in ("W_Q", "W_K", "W_V", "W_O"):
+                weight = getattr(plain.attn, name)[0]
+                getattr(block.attn, name)[:] = weight
+            block.attn.W_V[1:] *= 0.09
+            scales = 0.2 + torch.rand(heads - 1, 1, 1, generator=generator, dtype=torch.float64)
+            block.attn.W_Q[1:] *= scales
+            block.attn.W_K[1:] *= scales
+    assert identify(crowded, FAMILY.sample(16, seed=0)).verdict == "unknown"
+
+
+def test_eagle_says_which_other_constants_its_weights_allow():
+    found = answer(eagle(SHAPE, -1.4, 1.0, layers=4))
+    assert found.verdict == "EAGLE" and any("η = -1.4, γ = 1" in note for note in found.notes)

@@ -165,7 +165,7 @@ REFUSED = {
     "no n": (lambda: heavy_ball(PromptShape(3), 0.5, 0.5, 2), "state n"),
     "ridge": (lambda: ridge_gradient_descent(SHAPE, 0.5, 0.0, 2), "penalty must be positive"),
     "averaging": (lambda: averaging(SHAPE, [0.5, 0.5]), "fraction of the mean"),
-    "similarity": (lambda: functional_gradient_descent(SHAPE, "learned", [0.5]), "fixed similarity"),
+    "similarity": (lambda: functional_gradient_descent(SHAPE, "learned", [0.5]), "takes one of"),
     "kernel scale": (
         lambda: functional_gradient_descent(PromptShape(3, scale="n"), "exp", [0.5]),
         "the scale 'none'",
