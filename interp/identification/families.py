@@ -98,7 +98,7 @@ def _matrix_problem(rule: UpdateRule, layer: int, P: torch.Tensor, distance: flo
     if torch.linalg.eigvalsh((P + P.T) / 2)[0] <= 0:
         return f"layer {layer}: its matrix is not positive definite"
     step: Key = (0, two_words(rule)[1])
-    alone = {step: evidence.coefficients.get(step, 0.0)}
+    alone: dict[Key, float] = {step: evidence.coefficients.get(step, 0.0)}
     beside, noise = evidence.distance(alone), max(0.0, distance**2 - evidence.weight_distance(alone) ** 2) ** 0.5
     if beside > TOLERANCE + NOISE_FACTOR * noise / rule.layout.d_model * evidence.amplification:
         return f"layer {layer}: other words beside the matrix, of size {beside:.2g}"
