@@ -56,6 +56,8 @@ def _of_rule(rule: UpdateRule, tokens: Tensor | None) -> Identification:
     evidence = gather(rule, tokens)
     n = None if tokens is None else rule.layout.n_context(tokens.shape[1])
     fits = [fit for fit in (family(rule, evidence, n) for family in FAMILIES.values()) if fit is not None]
+    if tokens is not None:
+        fits = [fit.on_prompts(rule.layout, tokens) for fit in fits]
     exact = None if tokens is None else rule.predict(tokens, "exact")
     left_out = max(layer.residual for layer in evidence)
     return decide(fits, rule.depth, effective_degree(rule, evidence), tokens, exact, left_out)

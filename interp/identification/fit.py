@@ -1,12 +1,14 @@
 """A family fitted to a rule, and whether the rule lies in it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from interp.identification.evidence import Evidence, Key
+from interp.layout import BlockLayout
 from interp.stats import central_rms, pooled_errors
 from interp.unrolling import UpdateRule
 from interp.unrolling.circuits import Group
@@ -28,6 +30,7 @@ class Fit:
         excess: the largest ratio of a distance to its tolerance.
         error_bound: relative error of the member's predictions above which the family does not hold the rule: a floor,
             more where weights are noisy, at most `ERROR_CEILING`.
+        columns: what the family needs the prompts to hold in some blocks: 1, 0, or a copy of the first y.
         problem: why the rule is not in the family, with the offending layer; None if it is.
     """
 
@@ -39,6 +42,17 @@ class Fit:
     excess: float
     error_bound: float
     problem: str | None
+    columns: Mapping[str, Literal["one", "zero", "copy of y"]] = field(default_factory=dict)
+
+    def on_prompts(self, layout: BlockLayout, tokens: Tensor) -> "Fit":
+        """With a problem if the prompts hold something else in those columns."""
+        u, y = layout.coordinates(tokens), layout.slices[layout.readout]
+        for name, meaning in self.columns.items():
+            found = u[..., layout.slices[name]]
+            wanted = {"one": torch.ones_like(found), "zero": torch.zeros_like(found)}.get(meaning, u[..., y])
+            if self.problem is None and not torch.allclose(found, wanted.expand_as(found), atol=1e-6):
+                return replace(self, problem=f"these prompts do not hold {meaning} in the column block {name}")
+        return self
 
     def relative_error(self, tokens: Tensor, exact: Tensor) -> float:
         """Of the member's predictions, rms over the central 99 % of prompts."""

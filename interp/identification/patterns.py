@@ -1,6 +1,7 @@
 """The families that need more than x and y under one visibility: constant, velocity and label columns, machines."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from interp.identification.evidence import Evidence, Key, shared
 from interp.identification.fit import STRUCTURE, Fit, fit_of_words
@@ -33,9 +34,10 @@ def heavy_ball(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) ->
     fitted = {to_y: -gamma, to_v: -gamma, keep_y: kept, keep_v: lost}
     problem = None if gamma > 0 and 0 < beta < 1 else f"γ = {gamma:.3g} and β = {beta:.3g} are no step and momentum"
     settings = {"gamma": gamma, "beta": beta, **_size(rule, 1 / inverse_n if inverse_n else float("nan"))}
-    return fit_of_words(
+    fit = fit_of_words(
         "heavy ball", settings, 2 if rows else 3, rule, evidence, _in_every_layer(evidence, fitted), problem
     )
+    return replace(fit, columns={one: "one", v: "zero"})
 
 
 def ridge_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
@@ -63,7 +65,8 @@ def ridge_descent(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None)
     rows = 1 if rule.per_n else n
     name, penalty = ("penalty over n", pull / gamma) if rows is None else ("penalty", pull / gamma * rows)
     settings = {"gamma": gamma, name: penalty}
-    return fit_of_words("ridge GD", settings, 2, rule, evidence, _in_every_layer(evidence, fitted), problem)
+    fit = fit_of_words("ridge GD", settings, 2, rule, evidence, _in_every_layer(evidence, fitted), problem)
+    return replace(fit, columns={one: "one", label: "copy of y"})
 
 
 def averaging(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
@@ -80,15 +83,16 @@ def averaging(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> 
     shares = [step * (rows or 1) for step in steps]
     wrong = [layer for layer, share in enumerate(shares) if not 0 < share <= (1 + STRUCTURE if rows else float("inf"))]
     problem = f"layer {wrong[0]}: it takes {shares[wrong[0]]:.3g} of the mean" if wrong else None
-    return fit_of_words("averaging", settings, len(steps), rule, evidence, [{key: -step} for step in steps], problem)
+    fit = fit_of_words("averaging", settings, len(steps), rule, evidence, [{key: -step} for step in steps], problem)
+    return replace(fit, columns={one: "one"})
 
 
 def distributed_eagle(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
     """EAGLE's two words for context rows, which see their own machine, and for queries, which see all; free steps."""
     signatures = [{(group.group.roles, group.group.rule) for group in layer.groups} for layer in rule.layers]
     expected = {(("context",), "machine"), (("query",), "context")}
-    if any(signature != expected for signature in signatures):
-        return None
+    if rule.depth == 1 or any(signature != expected for signature in signatures):
+        return None  # in one layer context rows do nothing, and it is gradient descent on all of them
     xx, xy = two_words(rule)
     coefficients: list[dict[Key, float]] = []
     settings: dict[str, list[float]] = {"eta": [], "gamma": [], "query_eta": [], "query_gamma": []}

@@ -293,3 +293,22 @@ def test_small_heads_of_other_kernels_add_up():
 def test_eagle_says_which_other_constants_its_weights_allow():
     found = answer(eagle(SHAPE, -1.4, 1.0, layers=4))
     assert found.verdict == "EAGLE" and any("η = -1.4, γ = 1" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("family", "block"), [("averaging", "constant"), ("ridge GD", "label"), ("heavy ball", "velocity")]
+)
+def test_columns_that_do_not_hold_what_a_family_needs(family: str, block: str):
+    """The words are those of the family; on prompts whose columns hold something else they are not the algorithm."""
+    construction = CONSTRUCTIONS[family](4, **SIZES)
+    tokens, layout = construction.tokens(FAMILY.sample(16, seed=0)), construction.model.layout
+    assert identify(construction.model, tokens).verdict == family
+    tokens[..., layout.slices[block]] += 0.3
+    found = identify(construction.model, tokens)
+    assert found.verdict != family
+    assert any(f"column block {block}" in (entry.problem or "") for entry in found.ranking)
+
+
+def test_one_distributed_layer_has_no_name_of_its_own():
+    found = answer(CONSTRUCTIONS["distributed EAGLE"](4, **{**SIZES, "layers": 1}))
+    assert found.verdict == "unknown"
