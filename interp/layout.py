@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.visibility import ROLES, RULES, Visibility, visibility_mask
+from interp.visibility import ROLES, RULES, Visibility, machine_of, visibility_mask
 
 __all__ = ["ROLES", "RULES", "BlockLayout", "Visibility"]
 
@@ -70,6 +70,12 @@ class BlockLayout:
                 )
         if not (math.isfinite(self.sign) and self.sign):
             raise ValueError(f"BlockLayout: the sign of the read-out must be finite and not 0, got {self.sign}")
+        rules = (self.visibility,) if isinstance(self.visibility, Visibility) else self.visibility
+        for machine in (machine_of(rule.of(role)) for rule in rules for role in ROLES):
+            if machine is not None and machine >= self.machines:
+                raise ValueError(
+                    f"BlockLayout: a head serves machine {machine}, and there are {self.machines}, counted from 0"
+                )
         if self.readout not in self.columns:
             raise ValueError(f"BlockLayout: the read-out block {self.readout!r} is not one of {list(self.columns)}")
 

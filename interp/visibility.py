@@ -1,5 +1,6 @@
 """Who may attend to whom: named rules for context rows and query rows. Part of the vocabulary of `interp.layout`."""
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -15,13 +16,28 @@ RULES = {
     "causal": "itself and every row before it",
     "all": "every row",
 }
+ONE_MACHINE = re.compile(r"machine (\d+)")
+"""The rules "machine 0", "machine 1", …: a head that serves one machine. Only that machine's rows are seen, by the query
+rows and by themselves; the context rows of the other machines see nothing."""
+
+
+def machine_of(rule: str) -> int | None:
+    """k of the rule "machine k", None for every other rule."""
+    found = ONE_MACHINE.fullmatch(rule)
+    return int(found[1]) if found else None
+
+
+def describe_rule(rule: str) -> str:
+    """The rows that a rule names, in words."""
+    return RULES[rule] if rule in RULES else f"the context rows of {rule}"
 
 
 @dataclass(frozen=True)
 class Visibility:
-    """Which rows a context row and a query row see, by the names in `RULES`.
+    """Which rows a context row and a query row see, by the names in `RULES`, or "machine k" for the rows of machine k.
 
-    A head that only queries use is `Visibility(context="none", query="context")`.
+    A head that only queries use is `Visibility(context="none", query="context")`; one that serves machine 1 and tells
+    the queries about it is `Visibility(context="machine 1", query="machine 1")`.
     """
 
     context: str = "context"
@@ -29,13 +45,19 @@ class Visibility:
 
     def __post_init__(self) -> None:
         for role in ROLES:
-            if self.of(role) not in RULES:
-                raise ValueError(f"Visibility: unknown rule {self.of(role)!r}; known rules: {', '.join(RULES)}")
+            if self.of(role) not in RULES and machine_of(self.of(role)) is None:
+                known = f"{', '.join(RULES)}, machine 0, machine 1, …"
+                raise ValueError(f"Visibility: unknown rule {self.of(role)!r}; known rules: {known}")
         if self.query == "machine":
             raise ValueError("Visibility: query rows belong to no machine; give them 'context', 'all' or 'none'")
 
     def of(self, role: str) -> str:
         return getattr(self, role)
+
+    @property
+    def leaves_rows_blind(self) -> bool:
+        """Are there rows that see nothing."""
+        return "none" in (self.context, self.query) or machine_of(self.context) is not None
 
 
 def visibility_mask(
@@ -43,12 +65,18 @@ def visibility_mask(
 ) -> Bool[Tensor, "token token"]:
     """mask[i, k]: does row i see row k; the first `n_context` rows follow the rule of context rows."""
     context, query = (_rule_mask(visibility.of(role), n_tokens, n_context, machines) for role in ROLES)
-    return torch.cat([context[:n_context], query[n_context:]])
+    context, query = context[:n_context], query[n_context:]
+    if (served := machine_of(visibility.context)) is not None:
+        size = n_context // machines
+        context = context & (torch.arange(n_context) // size == served)[:, None]
+    return torch.cat([context, query])
 
 
 def _rule_mask(rule: str, n_tokens: int, n_context: int, machines: int) -> Bool[Tensor, "token token"]:
     row = torch.arange(n_tokens)
     own, context = row[:, None] == row, (row < n_context).expand(n_tokens, n_tokens)
+    if (machine := machine_of(rule)) is not None:
+        return context & (row // (n_context // machines) == machine)
     match rule:
         case "none":
             return torch.zeros_like(own)

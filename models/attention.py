@@ -54,7 +54,7 @@ class Attention(nn.Module):
         self.cfg, self.layout, self.masks = cfg, layout, masks
         self.visibility = layout.head_visibility(cfg.n_heads)
         self.one_rule = len(set(self.visibility)) == 1
-        self.blind_rows = any("none" in (rule.context, rule.query) for rule in self.visibility)
+        self.blind_rows = any(rule.leaves_rows_blind for rule in self.visibility)
         heads, d_model, d_head = cfg.n_heads, cfg.d_model, cfg.d_head
         self.W_Q, self.W_K, self.W_V = (weight(heads, d_model, d_head) for _ in range(3))
         self.W_O = weight(heads, d_head, d_model)

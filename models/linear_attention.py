@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from interp.kernels import divide_by_total
 from interp.layout import Visibility
+from interp.visibility import machine_of
 
 CHUNK = 64
 """Rows a chunk of a running sum: inside a chunk the pattern is formed, between chunks sums are carried."""
@@ -23,7 +24,7 @@ Values = Float[Tensor, "*batch token width"]
 def attend(q: Features, k: Features, v: Values, visibility: Visibility, n_context: int, machines: int) -> Values:
     """Σ_k (q_i·k_k) v_k over the keys that row i sees; q and k are features already."""
     context, query = visibility.context, visibility.query
-    if context == query:
+    if context == query and machine_of(context) is None:
         return _attend_rows(context, q, k, v, 0, n_context, machines)
     first = _attend_rows(context, q[..., :n_context, :], k, v, 0, n_context, machines)
     last = _attend_rows(query, q[..., n_context:, :], k, v, n_context, n_context, machines)
@@ -44,6 +45,8 @@ def _attend_rows(
 ) -> Float[Tensor, "*batch row width"]:
     """The outputs of the rows from `start` on whose queries are given, and which all follow one rule."""
     own = slice(start, start + q.shape[-2])
+    if (machine := machine_of(rule)) is not None:
+        return _one_machine(machine, q, k, v, start, n_context // machines)
     match rule:
         case "none":
             return v.new_zeros(*q.shape[:-1], v.shape[-1])
@@ -69,6 +72,19 @@ def _sum(k: Features, v: Values, stop: int) -> Float[Tensor, "*batch feature wid
 def _per_machine(q: Features, k: Features, v: Values, machines: int) -> Values:
     q, k, v = (u.unflatten(-2, (machines, -1)) for u in (q, k, v))
     return (q @ (k.mT @ v)).flatten(-3, -2)
+
+
+def _one_machine(
+    machine: int, q: Float[Tensor, "*batch row feature"], k: Features, v: Values, start: int, size: int
+) -> Float[Tensor, "*batch row width"]:
+    """The rows of one machine, seen by the queries (start > 0) or by themselves."""
+    served = slice(machine * size, (machine + 1) * size)
+    seen = k[..., served, :].mT @ v[..., served, :]
+    if start:
+        return q @ seen
+    out = v.new_zeros(*q.shape[:-1], v.shape[-1])
+    out[..., served, :] = q[..., served, :] @ seen
+    return out
 
 
 def _self(q: Features, k: Features, v: Values, n_context: int) -> Values:

@@ -17,8 +17,9 @@ SEES = {
     "context_and_self": lambda i, k: k < N or k == i,
     "causal": lambda i, k: k <= i,
     "all": lambda i, k: True,
+    "machine 1": lambda i, k: k < N and k // 3 == 1 and (i >= N or i // 3 == 1),
 }
-PAIRS = [(context, query) for context in RULES for query in RULES if query != "machine"]
+PAIRS = [(context, query) for context in SEES for query in SEES if query != "machine"]
 
 
 def rotation(size: int, seed: int = 0) -> torch.Tensor:
@@ -49,7 +50,7 @@ def test_each_head_has_its_own_rule():
 
 
 def test_the_rules_in_the_docstring_are_all_tested():
-    assert set(SEES) == set(RULES)
+    assert set(SEES) == {*RULES, "machine 1"}
 
 
 def test_coordinates_invert_the_basis():
