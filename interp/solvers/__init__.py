@@ -30,6 +30,8 @@ from interp.solvers.preconditioned_descent import PreconditionedDescent
 from interp.solvers.preconditioners import jacobi, row_sums
 from interp.solvers.problems import KernelSystem, LeastSquares
 from interp.solvers.recursive_least_squares import RecursiveLeastSquares
+from interp.solvers.sketched_eagle import SketchedEAGLE
+from interp.solvers.solve import Solution, solve
 from interp.solvers.steepest_descent import SteepestDescent
 
 __all__ = [
@@ -60,10 +62,13 @@ __all__ = [
     "Preconditioned",
     "PreconditionedDescent",
     "RecursiveLeastSquares",
+    "SketchedEAGLE",
+    "Solution",
     "Solver",
     "SteepestDescent",
     "iterate",
     "jacobi",
     "row_sums",
+    "solve",
     "states",
 ]

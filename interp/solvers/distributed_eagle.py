@@ -7,10 +7,11 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.solvers.eagle import T3, check_coefficients, given_norm, squared_norm
+from interp.solvers.eagle import T3, check_coefficients
 from interp.solvers.masked_rows import context_rows, unit_queries
 from interp.solvers.problems import Quadratic
 from interp.solvers.settings import at, machine_rows
+from interp.solvers.spectral_norm import given_norm, squared_norm
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,13 +23,13 @@ def states(solver: Solver, problem: Any, steps: int) -> list[dict[str, Any]]:
     """The states 0 … steps of a solver: what it carries along, beside the iterates.
 
     Raises:
-        ValueError: fewer than one step.
+        ValueError: fewer than one step, or a step that diverges, with the step and the norm reached.
     """
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"iterate: steps={steps} must be a whole number of at least 1")
+    check_steps("iterate", steps)
     seen = [solver.start(problem)]
-    for _ in range(steps):
+    for step in range(1, steps + 1):
         seen.append(solver.step(problem, seen[-1]))
+        check_finite(solver, seen[-1]["w"], step, seen[-2]["w"])
     return seen
 
 
@@ -37,6 +37,24 @@ def iterate(solver: Solver, problem: Any, steps: int) -> Float[Tensor, "step bat
     """The iterates w_0 … w_steps of a solver; predictions for queries B [batch, query, d] are B @ them.
 
     Raises:
-        ValueError: fewer than one step, or a setting that diverges on this problem.
+        ValueError: fewer than one step, a setting that diverges on this problem, or a step whose iterate is not finite.
     """
     return torch.stack([state["w"] for state in states(solver, problem, steps)])
+
+
+def check_steps(owner: str, steps: int) -> None:
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"{owner}: steps={steps} must be a whole number of at least 1")
+
+
+def check_finite(
+    solver: Solver, w: Float[Tensor, "batch d out"], step: int, before: Float[Tensor, "batch d out"]
+) -> None:
+    """The iterate of a step is finite, or a sentence with the step and the largest norm before it."""
+    if not w.isfinite().all():
+        prompt = int((~w.flatten(1).isfinite().all(1)).nonzero()[0])
+        largest = float(before[prompt].abs().max())
+        raise ValueError(
+            f"{type(solver).__name__}: step {step} diverges: w of prompt {prompt} is not finite, its largest entry "
+            f"before was {largest:.3g}; take smaller coefficients or fewer steps"
+        )

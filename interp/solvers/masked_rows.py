@@ -17,16 +17,19 @@ def unit_queries(A: Float[Tensor, "batch *machine n d"], C: Float[Tensor, "batch
     return {"w": D, "A": A, "C": C, "B": B, "D": D, "step": 0}
 
 
-def context_rows(state: dict[str, Any], eta: Coefficient, gamma: Coefficient) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A + η A AᵀA and C − γ A AᵀC, and the sums AᵀA and AᵀC that they used."""
+def context_rows(
+    state: dict[str, Any], eta: Coefficient, gamma: Coefficient, G: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A + η A AᵀA and C − γ A AᵀC, and the sums AᵀA (G, where it is known already) and AᵀC that they used."""
     A, C = state["A"], state["C"]
-    G, moment = A.mT @ A, A.mT @ C
-    return A + eta * (A @ G), C - gamma * (A @ moment), G, moment
+    seen = A.mT @ A if G is None else G
+    moment = A.mT @ C
+    return A + eta * (A @ seen), C - gamma * (A @ moment), seen, moment
 
 
-def layer(state: dict[str, Any], eta: Coefficient, gamma: Coefficient) -> dict[str, Any]:
+def layer(state: dict[str, Any], eta: Coefficient, gamma: Coefficient, G: Tensor | None = None) -> dict[str, Any]:
     """All four blocks after a layer in which every row sees the same context."""
-    A, C, G, moment = context_rows(state, eta, gamma)
+    A, C, G, moment = context_rows(state, eta, gamma, G)
     B, D = state["B"], state["D"]
     B, D = B + eta * (B @ G), D - gamma * (B @ moment)
     return {**state, "w": -D, "A": A, "C": C, "B": B, "D": D, "step": state["step"] + 1}

@@ -32,6 +32,7 @@ from interp.solvers import (
     Preconditioned,
     PreconditionedDescent,
     RecursiveLeastSquares,
+    SketchedEAGLE,
     Solver,
     SteepestDescent,
     jacobi,
@@ -56,6 +57,10 @@ def ridge(seed: int = 0) -> LeastSquares:
 
 def many_rows(seed: int = 0, noise: float = 0.1) -> LeastSquares:
     return squares(seed, n=120, kappa=2.0, noise=noise)
+
+
+def exact(seed: int = 0) -> LeastSquares:
+    return squares(seed, noise=0.0)
 
 
 def rank_two(seed: int = 0) -> LeastSquares:
@@ -173,6 +178,13 @@ CASES = {
         ref.products(rows.scheduled_factors((-1.0, -0.5, 0.0), (1.9, 1.0, 0.5), (1.0, 0.8, 0.5))),
         steps=3,
     ),
+    "EAGLE, power iterations": Case(
+        EAGLE(power_iterations=3, seed=7),
+        rows.attention(1, (-1 / 3, 1.0), average=True, norm_of=rows.power_norm(3, 7)),
+        solved=14,
+    ),
+    "sketched EAGLE": Case(SketchedEAGLE(2, seed=5), rows.sketched_attention(2, (-1 / 3, 1.0), 5), exact, solved=60),
+    "sketched EAGLE, full": Case(SketchedEAGLE(4), ref.products(rows.eagle_factors(-1 / 3, 1.0)), solved=14),
     "LMS": Case(LeastMeanSquares(0.5), ref.sgd_regressor(0.5), steps=12),
     "RLS": Case(RecursiveLeastSquares(0.2), ref.ridge_of_prefixes(0.2, 1.0), steps=12),
     "RLS, forgetting": Case(RecursiveLeastSquares(0.2, 0.9), ref.ridge_of_prefixes(0.2, 0.9), steps=12),

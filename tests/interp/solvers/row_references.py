@@ -1,9 +1,10 @@
 """Iterates by roads that act on rows: token matrices under attention masks, scalar recurrences, local problems."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from tests.interp.solvers.references import Reference, over_batch
 
@@ -41,7 +42,30 @@ def triple_angle(g: np.ndarray, k: int) -> np.ndarray:
     return (-1) ** k * np.cos(3**k * np.arccos(sigma)) / (3**k * sigma)
 
 
-def attention(machines: int, query: tuple[float, float], average: bool, norms: list[float] | None = None) -> Reference:
+def power_norm(iterations: int, seed: int):
+    """√‖G v‖ of the last unit vector v of so many power iterations on G, from a seeded normal vector a layer."""
+
+    def norm(rows: np.ndarray, layer: int) -> float:
+        generator = torch.Generator().manual_seed(seed + layer)
+        v = torch.randn(rows.shape[1], 1, generator=generator, dtype=torch.float64).numpy()
+        G = rows.T @ rows
+        before = np.linalg.matrix_power(G, iterations - 1) @ v
+        return float(np.linalg.norm(G @ before) / np.linalg.norm(before)) ** 0.5
+
+    return norm
+
+
+def spectral_norm(rows: np.ndarray, layer: int) -> float:
+    return float(np.linalg.norm(rows, 2))
+
+
+def attention(
+    machines: int,
+    query: tuple[float, float],
+    average: bool,
+    norms: list[float] | None = None,
+    norm_of: Callable[[np.ndarray, int], float] = spectral_norm,
+) -> Reference:
     """Theory steps on the token matrix [A C; I 0]: a context row sees its machine, a query row every context row."""
 
     def one(G, b, problem, prompt, steps):
@@ -54,12 +78,36 @@ def attention(machines: int, query: tuple[float, float], average: bool, norms: l
         iterates = [np.zeros((d, out))]
         for layer in range(steps):
             rows = tokens[:n]
-            own = [np.linalg.norm(rows[owner == m, :d], 2) for m in range(machines)]
+            own = [norm_of(rows[owner == m, :d], layer) for m in range(machines)]
             norm = np.array(own)[owner] if norms is None else np.full(n, norms[layer])
             scores = np.where(visible, tokens[:, :d] @ rows[:, :d].T, 0) / norm**2
             mixed = scores @ rows / np.where(role == 1, machines if average else 1, 1)
             eta, gamma = np.where(role == 1, query[0], -1 / 3), np.where(role == 1, query[1], 1.0)
             tokens = tokens + np.concatenate([eta * mixed[:, :d], -gamma * mixed[:, d:]], axis=1)
+            iterates.append(-tokens[n:, d:])
+        return np.stack(iterates)
+
+    return over_batch(one)
+
+
+def sketched_attention(rank: int, point: tuple[float, float], seed: int) -> Reference:
+    """z + z Q S V/ν² on the token matrix [A C; I 0] with Q = diag(S Sᵀ, 0), V = diag(η I, −γ I): a head of rank r."""
+
+    def one(G, b, problem, prompt, steps):
+        A, C = problem.A[prompt].numpy(), problem.C[prompt].numpy()
+        (n, d), out = A.shape, C.shape[1]
+        tokens = np.block([[A, C], [np.eye(d), np.zeros((d, out))]])
+        V = np.diag([point[0]] * d + [-point[1]] * out)
+        iterates = [np.zeros((d, out))]
+        for layer in range(steps):
+            normal = torch.randn(
+                d, rank, generator=torch.Generator().manual_seed(seed + layer), dtype=torch.float64
+            ).numpy()
+            projection = np.zeros((d + out, d + out))
+            projection[:d, :d] = normal @ np.linalg.solve(normal.T @ normal, normal.T)
+            context = tokens[:n]
+            norm = np.linalg.norm(context[:, :d] @ projection[:d, :d], 2)
+            tokens = tokens + tokens @ projection @ context.T @ context @ V / norm**2
             iterates.append(-tokens[n:, d:])
         return np.stack(iterates)
 

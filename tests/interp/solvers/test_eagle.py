@@ -1,0 +1,89 @@
+"""EAGLE with estimated norms, with a sketch, and its conserved quantity."""
+
+import math
+
+import pytest
+import torch
+
+from interp.solvers import EAGLE, T3, LeastSquares, SketchedEAGLE, iterate, states
+from interp.solvers.sketched_eagle import frame
+from interp.solvers.spectral_norm import power_squared_norm, squared_norm
+from tests.interp.solvers.cases import squares
+
+
+def spread(kappa: float, d: int, n: int, out: int = 1, seed: int = 0) -> tuple[LeastSquares, torch.Tensor]:
+    """Log-uniform singular values between Haar frames, and the solution."""
+    U, V = frame(n, d, seed), frame(d, d, seed + 1)
+    sigma = torch.logspace(0, -math.log10(kappa), d, dtype=torch.float64)
+    w = torch.randn(1, d, out, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    A = (U * sigma @ V.mT)[None]
+    return LeastSquares(A, A @ w), w
+
+
+def relative(w: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    return (w - exact).flatten(1).norm(dim=1) / exact.norm()
+
+
+@pytest.mark.parametrize(("n", "d"), [(7, 5), (5, 7)])
+def test_power_iterations_err_from_below(n: int, d: int):
+    A = torch.randn(6, n, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = torch.linalg.matrix_norm(A, 2)[:, None, None] ** 2
+    few, many = power_squared_norm(A, 3, 0), power_squared_norm(A, 300, 0)
+    assert torch.allclose(squared_norm(A), exact, rtol=1e-12)
+    assert (few < exact).all() and (few > 0.5 * exact).all()
+    assert torch.allclose(many, exact, rtol=1e-6)
+    assert torch.equal(power_squared_norm(A, 3, 0), few) and not torch.equal(power_squared_norm(A, 3, 1), few)
+    assert torch.equal(power_squared_norm(torch.zeros(2, 3, 4), 3, 0), torch.ones(2, 1, 1))
+
+
+def test_theory_keeps_its_step_count_with_four_power_iterations():
+    problem, exact = spread(1e4, 40, 60)
+    by_norm = [relative(iterate(EAGLE(power_iterations=k), problem, 30)[:, 0], exact) for k in (None, 4)]
+    counts = [int((error < 1e-8).nonzero()[0]) for error in by_norm]
+    assert abs(counts[0] - counts[1]) <= 1
+
+
+def test_t3_needs_more_steps_with_few_power_iterations():
+    problem, exact = spread(1e2, 40, 60)
+    errors = [relative(iterate(EAGLE(*T3, power_iterations=k), problem, 40)[:, 0], exact) for k in (None, 4)]
+    counts = [int((error < 1e-8).nonzero()[0]) for error in errors]
+    assert counts[0] + 5 < counts[1]
+
+
+@pytest.mark.parametrize("solver", [EAGLE(), EAGLE(*T3), SketchedEAGLE(2), SketchedEAGLE(1, *T3, seed=3)])
+@pytest.mark.parametrize("rank", [3, None])
+def test_completion_error_of_the_queries_is_conserved(solver, rank: int | None):
+    """D − B A⁺C after every layer is what it was, for queries X A in the row space (MATH §4), sketch or not."""
+    problem = squares(noise=0.0, rank=rank)
+    X = torch.randn(3, 2, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for state in states(solver, problem, 8):
+        w = torch.linalg.pinv(state["A"], rtol=1e-10) @ state["C"]
+        gap = X @ problem.A @ (state["D"] - state["B"] @ w)
+        assert torch.allclose(gap, -X @ problem.C, atol=1e-10)
+
+
+def test_sketched_eagle_solves_singular_systems_but_not_at_least_norm():
+    problem = squares(noise=0.0, rank=2)
+    w = iterate(SketchedEAGLE(2), problem, 60)[-1]
+    assert torch.allclose(problem.A @ w, problem.C, atol=1e-8)
+    least = torch.linalg.pinv(problem.A, rtol=1e-10) @ problem.C
+    assert (w.norm(dim=1) > least.norm(dim=1) + 1e-4).all()
+
+
+def test_full_sketch_is_eagle():
+    problem = squares()
+    assert torch.allclose(iterate(SketchedEAGLE(4), problem, 12), iterate(EAGLE(), problem, 12), atol=1e-11)
+
+
+def test_sketched_eagle_converges_in_more_steps():
+    problem, exact = spread(10.0, 8, 12)
+    errors = {r: relative(iterate(SketchedEAGLE(r), problem, 120)[:, 0], exact) for r in (2, 4, 8)}
+    counts = [int((error < 1e-8).nonzero()[0]) for error in errors.values()]
+    assert counts[0] > counts[1] > counts[2]
+    assert torch.allclose(iterate(SketchedEAGLE(4, seed=1), problem, 100)[-1], exact, atol=1e-8)
+
+
+def test_frames_are_orthonormal_and_fresh():
+    S = frame(6, 3, 0)
+    assert torch.allclose(S.mT @ S, torch.eye(3).double(), atol=1e-14)
+    assert torch.equal(S, frame(6, 3, 0)) and not torch.allclose(S, frame(6, 3, 1))

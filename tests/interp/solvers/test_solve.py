@@ -1,0 +1,104 @@
+"""The stopping rule, and steps that diverge."""
+
+import pytest
+import torch
+
+from interp.solvers import (
+    EAGLE,
+    ChebyshevSemiIteration,
+    ClosedForm,
+    ConjugateGradient,
+    GradientDescent,
+    LeastSquares,
+    NewtonSchulz,
+    iterate,
+    solve,
+)
+from tests.interp.solvers.cases import kernel, ridge, squares
+
+SOLVERS = [EAGLE(), GradientDescent(), ConjugateGradient(), ChebyshevSemiIteration(), NewtonSchulz(), ClosedForm()]
+
+
+def by_hand(problem, w):
+    G, moment = problem.G.numpy(), problem.moment.numpy()
+    prompts = zip(G, w, moment, strict=True)
+    return torch.tensor([float(((g @ x - m) ** 2).sum() ** 0.5 / (m**2).sum() ** 0.5) for g, x, m in prompts])
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
+def test_a_prompt_stops_at_its_first_step_below_the_tolerance(solver):
+    problem = squares()
+    found = solve(solver, problem, tolerance=1e-7, max_steps=400)
+    w = iterate(solver, problem, int(found.steps.max()))
+    residuals = torch.stack([by_hand(problem, step.numpy()) for step in w])
+    assert found.converged.all() and not found.at_floor.any()
+    for prompt, step in enumerate(found.steps.tolist()):
+        assert residuals[step, prompt] <= 1e-7 < residuals[:step, prompt].min()
+        assert torch.equal(found.w[prompt], w[step, prompt])
+        assert found.residual[prompt] == pytest.approx(float(residuals[step, prompt]), rel=1e-4)
+    assert str(found).startswith("converged: ")
+
+
+def test_prompts_stop_by_themselves():
+    """One prompt is solved after a few steps, the other takes many more."""
+    rows = torch.stack([torch.diag(torch.tensor([1.0, 0.99])), torch.diag(torch.tensor([1.0, 0.1]))]).double()
+    found = solve(GradientDescent(), LeastSquares(rows, torch.ones(2, 2, 1).double()), max_steps=3000)
+    assert found.converged.all() and found.steps[0] < 8 and found.steps[1] > 500
+
+
+def test_not_converged_is_said():
+    found = solve(GradientDescent(), squares(), tolerance=1e-8, max_steps=3)
+    assert not found.converged.any() and (found.steps == 3).all() and (found.residual > 1e-8).all()
+    assert str(found).startswith("NOT converged on 3 of 3 prompts: 3 steps")
+    assert found.to_dict()["converged"] == [False] * 3
+
+
+def test_stops_at_rounding_and_says_so():
+    """In single precision 1e-12 is out of reach: more steps would only feed rounding in the null space."""
+    problem = squares(rank=2)
+    single = LeastSquares(problem.A.float(), problem.C.float())
+    found = solve(EAGLE(), single, tolerance=1e-12, max_steps=100)
+    exact = torch.linalg.pinv(problem.A, rtol=1e-10) @ problem.C
+    assert found.at_floor.all() and not found.converged.any() and found.steps.max() < 25
+    assert torch.allclose(found.w.double(), exact, atol=1e-4)
+    assert "3 at the rounding floor" in str(found)
+
+
+@pytest.mark.parametrize("problem", [ridge(), kernel()], ids=["ridge", "kernel"])
+def test_other_problems(problem):
+    found = solve(ConjugateGradient(), problem, tolerance=1e-10)
+    assert found.converged.all()
+    assert torch.allclose(found.w, torch.linalg.solve(problem.G, problem.moment), rtol=1e-7, atol=1e-8)
+
+
+def test_labels_of_zeros_are_solved_before_the_first_step():
+    problem = squares()
+    found = solve(EAGLE(), LeastSquares(problem.A, torch.zeros_like(problem.C)))
+    assert found.converged.all() and (found.steps == 0).all() and not found.w.any()
+
+
+DIVERGING = EAGLE([0.5] * 30, [3.0] * 30, norms=[1.0] * 30)
+
+
+def test_divergence_is_a_sentence_with_step_and_norm():
+    with pytest.raises(ValueError, match=r"EAGLE: step \d+ diverges: the relative gradient .* and ‖w‖ \d"):
+        solve(DIVERGING, squares())
+    with pytest.raises(
+        ValueError, match=r"EAGLE: step \d+ diverges: w of prompt \d is not finite, its largest entry before was \d"
+    ):
+        iterate(DIVERGING, squares(), 30)
+
+
+def test_growth_that_ends_well_is_no_divergence():
+    found = solve(EAGLE((0.0, 0.0, *(-1 / 3,) * 60), (30.0, 30.0, *(1.0,) * 60)), squares(kappa=2.0))
+    assert found.converged.all()
+
+
+def test_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="solve: steps=0 must be a whole number"):
+        solve(EAGLE(), squares(), max_steps=0)
+    with pytest.raises(ValueError, match=r"solve: tolerance=-1\.0 must be finite and at least 0"):
+        solve(EAGLE(), squares(), tolerance=-1.0)
+    for dtype in (torch.complex128, torch.int64):
+        with pytest.raises(ValueError, match=f"both be float32 or both float64, got {dtype}"):
+            LeastSquares(torch.ones(1, 3, 2, dtype=dtype), torch.ones(1, 3, 1, dtype=dtype))
