@@ -17,8 +17,8 @@ RULES = {
     "all": "every row",
 }
 ONE_MACHINE = re.compile(r"machine (\d+)")
-"""The rules "machine 0", "machine 1", …: a head that serves one machine. Only that machine's rows are seen, by the query
-rows and by themselves; the context rows of the other machines see nothing."""
+"""The rules "machine 0", "machine 1", …: a head that serves one machine. Only that machine's rows are seen, by the
+query rows and by themselves; the context rows of the other machines see nothing."""
 
 
 def machine_of(rule: str) -> int | None:
@@ -29,7 +29,7 @@ def machine_of(rule: str) -> int | None:
 
 def describe_rule(rule: str) -> str:
     """The rows that a rule names, in words."""
-    return RULES[rule] if rule in RULES else f"the context rows of {rule}"
+    return RULES.get(rule, f"the context rows of {rule}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import safetensors.torch
 from torch import Tensor
 
 from models import checkpoints
-from models.recipes import Recipe
+from models.recipe import Recipe
 from models.transformer import HookedTransformer
 
 State = dict[str, Tensor]

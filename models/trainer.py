@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.gram import GramState, query_rows
+from models.gram import GramState, Routing, query_rows
 from models.parametrisation import GramParameters
-from models.recipes import Recipe
+from models.recipe import Recipe
 from models.transformer import HookedTransformer
 
 TRAINING, EVALUATION = 0, 1
@@ -37,10 +37,10 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, seed: int, device: torch.device) -> None:
         self.recipe, self.seed, self.device = recipe, seed, device
-        layout = recipe.layout
-        self.parameters = GramParameters(
-            recipe.n_layers, recipe.n_heads, layout.d_model, recipe.init_std, derived_seed(seed), recipe.gain
-        ).to(device, recipe.dtype)
+        self.routing = Routing.of(recipe.layout, recipe.n_heads)
+        self.parameters = GramParameters(recipe.sizes, recipe.init_std, derived_seed(seed), recipe.gain).to(
+            device, recipe.dtype
+        )
         self.optimiser = _optimiser(self.parameters, recipe)
         self.family = recipe.training_family
         self.step, self.rollbacks = 0, 0
@@ -93,7 +93,8 @@ class Trainer:
             dtype=self.recipe.dtype,
             device=self.device,
         )
-        rows = query_rows(GramState.of(prompts.tokens, prompts.n_query), self.parameters.layers())
+        state = GramState.of(prompts.tokens, prompts.n_query, self.recipe.machines)
+        rows = query_rows(state, self.parameters.layers(), self.routing)
         return self.recipe.loss(self.recipe.sign * rows[..., -prompts.d_out :], prompts.target)
 
     def _gradients(self) -> list[Tensor]:
@@ -138,7 +139,8 @@ class Trainer:
 
 
 def _optimiser(parameters: GramParameters, recipe: Recipe) -> torch.optim.AdamW:
-    decayed: dict[str, Any] = {"params": [parameters.Q, parameters.V], "weight_decay": recipe.weight_decay}
+    matrices = [*parameters.Q.parameters(), *parameters.V.parameters()]
+    decayed: dict[str, Any] = {"params": matrices, "weight_decay": recipe.weight_decay}
     scales = {"params": [parameters.log_gain] if recipe.gain is None else [], "weight_decay": 0.0}
     groups = [group for group in (decayed, scales) if group["params"]]
     return torch.optim.AdamW(groups, lr=recipe.rate, betas=recipe.betas, eps=recipe.eps)

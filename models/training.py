@@ -12,7 +12,7 @@ import torch
 from models import checkpoints
 from models.evaluation import evaluate
 from models.progress import Bar
-from models.recipes import Recipe
+from models.recipe import Recipe
 from models.recipes import recipe as recipe_by_name
 from models.runs import RunDirectory
 from models.trainer import EVALUATION, Trainer, derived_seed

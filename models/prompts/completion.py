@@ -162,8 +162,9 @@ class CovarianceFactors(PromptFamily):
             f"n = {2 * self.n}": replace(self, n=2 * self.n),
         }
 
-    def spanning(self) -> "CovarianceFactors":
-        return replace(self, rows=SPANNING, n_query=self.rank)
+    def spanning(self) -> "CovarianceFactors | None":
+        """None with noise, which falls on the queries too: it would count once for each spanning row."""
+        return None if self.noise else replace(self, rows=SPANNING, n_query=self.rank)
 
 
 def assemble(

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from models.evaluation import Spread, evaluate, predictions
-from models.parametrisation import GramParameters
+from models.parametrisation import GramParameters, HeadSizes
 from models.prompts import LogUniformSpectrum
 
 FAMILY = LogUniformSpectrum(n=4, d=3, n_query=2, d_out=2, kappa=3)
 
 
 def model(size: float, n_layers: int = 2):
-    parameters = GramParameters(n_layers, 1, 5, init_std=size, seed=0)
+    parameters = GramParameters(HeadSizes(n_layers, 1, 5), init_std=size, seed=0)
     return parameters.to_model(FAMILY.layout())
 
 

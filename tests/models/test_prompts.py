@@ -210,6 +210,7 @@ def test_spanning_queries_are_orthonormal_on_the_row_space():
 
 def test_nystrom_queries_are_no_independent_draw():
     assert HaarNystrom(n=4, n_query=2).spanning() is None and KernelNystrom(n=4, n_query=2).spanning() is None
+    assert CovarianceFactors(noise=0.1).spanning() is None
 
 
 def test_prompts_move():

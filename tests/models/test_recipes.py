@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from interp.layout import Visibility
 from models.prompts import CovarianceFactors, HaarNystrom, LogUniformSpectrum
 from models.recipes import RECIPES, Recipe, recipe
 
@@ -32,6 +33,28 @@ def test_the_loss_is_zero_at_the_answer_and_positive_elsewhere(chosen):
 @every_recipe
 def test_no_shipped_recipe_is_told_the_solution(chosen):
     assert chosen.gain is None and chosen.prior == "none" and chosen.to_dict()["prior"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"machines": 3}, "3 machines and 1 heads need a visibility for every head"),
+        ({"visibility": (("machine", "none"),)}, "1 machines and 1 heads"),
+        ({"machines": 2, "visibility": (("machine", "none"),) * 2}, "got 2"),
+        ({"qk_rank": 16}, "qk_rank=16 must lie between 1 and the 15 columns"),
+        ({"value_rank": 0}, "value_rank=0 must lie between"),
+        ({"machines": 2, "visibility": (("some", "none"),)}, "unknown rule 'some'"),
+    ],
+)
+def test_heads_and_machines_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        _ = replace(RECIPES["eagle-d10"], **options).layout
+
+
+def test_the_machines_and_ranks_of_a_recipe_reach_its_layout_and_sizes():
+    heads, limited = RECIPES["eagle-distributed-heads"], RECIPES["eagle-lowrank"]
+    assert heads.layout.machines == 3 and heads.layout.head_visibility(3)[2] == Visibility("machine 2", "machine 2")
+    assert (limited.sizes.qk_rank, limited.sizes.value_rank, limited.sizes.d_head) == (5, 7, 7)
 
 
 def test_a_gain_is_disclosed():
@@ -71,7 +94,7 @@ def test_squared_error_without_spanning_queries_is_a_mean_over_entries():
 
 
 def test_a_misspelt_name_lists_the_known():
-    with pytest.raises(ValueError, match="unknown recipe 'eagel'; known: eagle, eagle-d10, eagle-deep"):
+    with pytest.raises(ValueError, match="unknown recipe 'eagel'; known: eagle, .*eagle-d10, .*eagle-distributed-heads"):
         recipe("eagel")
 
 

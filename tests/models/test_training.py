@@ -16,7 +16,7 @@ from models import checkpoints, training
 from models.evaluation import evaluate
 from models.gram import GramState, query_rows
 from models.prompts import LogUniformSpectrum
-from models.recipes import Recipe
+from models.recipe import Recipe
 from models.trainer import DivergedError, Trainer, derived_seed
 from models.training import pick_device, snapshot_steps, train
 
@@ -75,7 +75,7 @@ import os, signal, sys
 import torch
 torch.set_num_threads(1)
 from models import training
-from models.recipes import Recipe
+from models.recipe import Recipe
 from models.trainer import Trainer
 import json
 
@@ -130,10 +130,10 @@ def test_a_non_finite_step_goes_back_and_halves_the_rate():
     good = {name: tensor.clone() for name, tensor in trainer.good.items()}
     rate = trainer.rate()
     with torch.no_grad():
-        trainer.parameters.Q.fill_(math.inf)
+        trainer.parameters.Q.matrix.fill_(math.inf)
     assert math.isnan(trainer.advance())
     assert trainer.step == 100 and trainer.rollbacks == 1
-    assert torch.equal(trainer.parameters.Q, good["parameter.Q"])
+    assert torch.equal(trainer.parameters.Q.matrix, good["parameter.Q.matrix"])
     trainer.step = 130
     assert trainer.rate() == pytest.approx(rate / 2)
 
@@ -151,7 +151,7 @@ def test_the_step_minimises_the_error_of_the_token_forward():
     layout = replace(TINY.layout, n_query=prompts.n_query)
     model = trainer.parameters.to_model(layout).double()
     torch.testing.assert_close(
-        layout.predict(query_rows(state, trainer.parameters.double().layers())),
+        layout.predict(query_rows(state, trainer.parameters.double().layers(), trainer.routing)),
         model.predict(prompts.tokens),
         rtol=1e-5,
         atol=1e-6,
@@ -163,7 +163,7 @@ def test_the_step_minimises_the_error_of_the_token_forward():
 def test_double_precision_on_request(tmp_path):
     """The same run up to rounding; what is saved is in float32 either way."""
     single, double = (replace(TINY, steps=10, precision=precision) for precision in ("float32", "float64"))
-    assert Trainer(double, 0, CPU).parameters.Q.dtype == torch.float64
+    assert Trainer(double, 0, CPU).parameters.Q.matrix.dtype == torch.float64
     run(single, tmp_path / "single")
     run(double, tmp_path / "double")
     left, right = weights(tmp_path / "single"), weights(tmp_path / "double")
