@@ -12,6 +12,7 @@ from interp.solvers.conjugate_gradient import ConjugateGradient
 from interp.solvers.dane import DANE
 from interp.solvers.distributed_eagle import DistributedEAGLE
 from interp.solvers.eagle import EAGLE, T3, THEORY
+from interp.solvers.extracted_rule import ExtractedRule
 from interp.solvers.functional_gradient_descent import FunctionalGradientDescent
 from interp.solvers.gd_plus_plus import GDPlusPlus
 from interp.solvers.gradient_averaging import GradientAveraging
@@ -45,6 +46,7 @@ __all__ = [
     "ClosedForm",
     "ConjugateGradient",
     "DistributedEAGLE",
+    "ExtractedRule",
     "FunctionalGradientDescent",
     "GDPlusPlus",
     "GradientAveraging",

@@ -20,6 +20,7 @@ from interp.unrolling.moments import check_prompts, second_moments
 from interp.unrolling.words import WeightFit, Word
 
 if TYPE_CHECKING:
+    from interp.solvers.extracted_rule import ExtractedRule
     from interp.unrolling.fit import FunctionFit
 
 Level = Literal["exact", "words", "core"]
@@ -200,6 +201,20 @@ class UpdateRule:
         from interp.unrolling.source import to_python
 
         return to_python(self, level or self.levels[-1])
+
+    def solver(self, units: str = "own") -> "ExtractedRule":
+        """The rule's closed form as a solver for `interp.solvers.iterate`: one step a layer, no more.
+
+        Args:
+            units: "own", the rule's coefficients as they are; or "norm", in units of 1/‖A_l‖², with the median norms
+                that were measured when the rule was fitted to prompts, so that it runs on a matrix of any scale.
+
+        Raises:
+            ValueError: the rule has no closed form, with the reason; units="norm" of a rule that has seen no prompts.
+        """
+        from interp.unrolling.solver import to_solver
+
+        return to_solver(self, units)
 
     def to_dict(self, exact: bool = False) -> dict[str, Any]:
         """Plain values for JSON; with `exact`, the matrices of the canonical heads too."""
