@@ -30,6 +30,7 @@ from interp.solvers.preconditioned import Preconditioned
 from interp.solvers.preconditioned_descent import PreconditionedDescent
 from interp.solvers.preconditioners import jacobi, row_sums
 from interp.solvers.problems import KernelSystem, LeastSquares
+from interp.solvers.pseudo_inverse_eagle import PseudoInverseEAGLE
 from interp.solvers.recursive_least_squares import RecursiveLeastSquares
 from interp.solvers.sketched_eagle import SketchedEAGLE
 from interp.solvers.solve import Solution, solve
@@ -63,6 +64,7 @@ __all__ = [
     "Nystrom",
     "Preconditioned",
     "PreconditionedDescent",
+    "PseudoInverseEAGLE",
     "RecursiveLeastSquares",
     "SketchedEAGLE",
     "Solution",

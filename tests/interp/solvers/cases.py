@@ -31,6 +31,7 @@ from interp.solvers import (
     Nystrom,
     Preconditioned,
     PreconditionedDescent,
+    PseudoInverseEAGLE,
     RecursiveLeastSquares,
     SketchedEAGLE,
     Solver,
@@ -183,6 +184,10 @@ CASES = {
         rows.attention(1, (-1 / 3, 1.0), average=True, norm_of=rows.power_norm(3, 7)),
         solved=14,
     ),
+    "EAGLE for A⁺": Case(
+        PseudoInverseEAGLE(), ref.products(rows.eagle_factors(-1 / 3, 1.0)), steps=12, monotone=True, solved=14
+    ),
+    "EAGLE for A⁺, T₃": Case(PseudoInverseEAGLE(*T3), ref.polynomial(rows.triple_angle), steps=5, solved=20),
     "sketched EAGLE": Case(SketchedEAGLE(2, seed=5), rows.sketched_attention(2, (-1 / 3, 1.0), 5), exact, solved=60),
     "sketched EAGLE, full": Case(SketchedEAGLE(4), ref.products(rows.eagle_factors(-1 / 3, 1.0)), solved=14),
     "LMS": Case(LeastMeanSquares(0.5), ref.sgd_regressor(0.5), steps=12),

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from interp.solvers import EAGLE, T3, LeastSquares, SketchedEAGLE, iterate, states
+from interp.solvers import EAGLE, T3, THEORY, LeastSquares, PseudoInverseEAGLE, SketchedEAGLE, iterate, states
 from interp.solvers.sketched_eagle import frame
 from interp.solvers.spectral_norm import power_squared_norm, squared_norm
 from tests.interp.solvers.cases import squares
@@ -68,6 +68,18 @@ def test_sketched_eagle_solves_singular_systems_but_not_at_least_norm():
     assert torch.allclose(problem.A @ w, problem.C, atol=1e-8)
     least = torch.linalg.pinv(problem.A, rtol=1e-10) @ problem.C
     assert (w.norm(dim=1) > least.norm(dim=1) + 1e-4).all()
+
+
+@pytest.mark.parametrize("point", [THEORY, T3])
+def test_estimated_parameters_times_labels_are_the_iterates(point: tuple[float, float]):
+    """W_l C = w_l at every step, and W_l → A⁺; of singular matrices too, as long as rounding has not grown."""
+    for problem, steps in ((squares(kappa=50.0), 16), (squares(rank=2), 5)):
+        seen = states(PseudoInverseEAGLE(*point), problem, steps)
+        for estimate, w in zip(seen, iterate(EAGLE(*point), problem, steps), strict=True):
+            assert torch.allclose(estimate["W"] @ problem.C, w, rtol=1e-10, atol=1e-10)
+            assert torch.equal(estimate["w"], estimate["W"] @ problem.C)
+    solved = states(PseudoInverseEAGLE(), squares(kappa=50.0), 20)[-1]["W"]
+    assert torch.allclose(solved, torch.linalg.pinv(squares(kappa=50.0).A), rtol=1e-10, atol=1e-10)
 
 
 def test_full_sketch_is_eagle():
