@@ -4,10 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
+from interp.identification.distributed import distributed_eagle
 from interp.identification.evidence import gather
 from interp.identification.families import TWO_WORDS, Fitter, preconditioned_descent, two_word_family
 from interp.identification.functional import functional_descent
-from interp.identification.patterns import averaging, distributed_eagle, heavy_ball, ridge_descent
+from interp.identification.patterns import averaging, heavy_ball, ridge_descent
 from interp.identification.verdict import Identification, Ranked, decide, effective_degree
 from interp.layout import BlockLayout
 from interp.unrolling import UpdateRule, layout_of, unroll

@@ -1,4 +1,4 @@
-"""The families that need more than x and y under one visibility: constant, velocity and label columns, machines."""
+"""The families that need more columns than x and y: constant, velocity and label."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -85,32 +85,6 @@ def averaging(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> 
     problem = f"layer {wrong[0]}: it takes {shares[wrong[0]]:.3g} of the mean" if wrong else None
     fit = fit_of_words("averaging", settings, len(steps), rule, evidence, [{key: -step} for step in steps], problem)
     return replace(fit, columns={one: "one"})
-
-
-def distributed_eagle(rule: UpdateRule, evidence: Sequence[Evidence], n: int | None) -> Fit | None:
-    """EAGLE's two words for context rows, which see their own machine, and for queries, which see all; free steps."""
-    signatures = [{(group.group.roles, group.group.rule) for group in layer.groups} for layer in rule.layers]
-    expected = {(("context",), "machine"), (("query",), "context")}
-    if rule.depth == 1 or any(signature != expected for signature in signatures):
-        return None  # in one layer context rows do nothing, and it is gradient descent on all of them
-    xx, xy = two_words(rule)
-    coefficients: list[dict[Key, float]] = []
-    settings: dict[str, list[float]] = {"eta": [], "gamma": [], "query_eta": [], "query_gamma": []}
-    problem = None
-    for index, layer in enumerate(rule.layers):
-        kept: dict[Key, float] = {}
-        for number, item in enumerate(layer.groups):
-            prefix = "query_" if item.group.roles == ("query",) else ""
-            for word, name, sign in ((xx, "eta", 1.0), (xy, "gamma", -1.0)):
-                if (number, word) in evidence[index].coefficients:
-                    value = evidence[index].coefficients[number, word]
-                    kept[number, word] = value
-                    settings[prefix + name].append(sign * value)
-                    if (value >= 0) and problem is None:
-                        problem = f"layer {index}: {prefix}{name} = {sign * value:.3g} has the wrong sign"
-        coefficients.append(kept)
-    free = sum(map(len, settings.values()))
-    return fit_of_words("distributed EAGLE", settings, free, rule, evidence, coefficients, problem)
 
 
 def _blocks(rule: UpdateRule) -> tuple[str, str, str] | None:

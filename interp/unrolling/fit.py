@@ -39,7 +39,8 @@ class FunctionFit:
         exhaustive: were all subsets tried, or words left out one after the other.
         core_error: the error the core was asked for, and whether it was `reached`.
         explained: by level, for each layer 1 − ‖ΔZ − Δ̂Z‖² / ‖ΔZ‖² on the model's own input (live rows and columns).
-        context_norm: for each layer median and largest spectral norm of the context's x block, ‖A_l‖₂.
+        context_norm: for each layer median and largest spectral norm of the context's x block, ‖A_l‖₂; where the rows
+            are spread over machines, over prompts and machines, of the rows of one.
     """
 
     prompts: int
@@ -203,14 +204,18 @@ def explained(guess: Float[Tensor, "prompt *shape"], exact: Float[Tensor, "promp
 
 
 def _context_norms(rule: UpdateRule, exact: list[Tensor]) -> tuple[tuple[float, float], ...]:
-    """Median and maximum over prompts of ‖A_l‖₂ (of A_l/√n where coefficients are per n); A_l: what is not read out."""
+    """Median and maximum over prompts and machines of ‖A_l‖₂ (of A_l/√n where coefficients are per n).
+
+    A_l: the columns that are not read out, of the context rows of one machine.
+    """
     norms = []
     scale = exact[0].shape[1] - rule.layout.n_query if rule.per_n else 1
     columns = [
         i for name, at in rule.layout.slices.items() if name != rule.layout.readout for i in range(at.start, at.stop)
     ]
     for z in exact[:-1]:
-        sigma = torch.linalg.matrix_norm(z[:, : -rule.layout.n_query, columns].nan_to_num(posinf=0, neginf=0), ord=2)
+        A = z[:, : -rule.layout.n_query, columns].nan_to_num(posinf=0, neginf=0)
+        sigma = torch.linalg.matrix_norm(A.unflatten(1, (rule.layout.machines, -1)), ord=2)
         sigma = sigma / scale**0.5
         norms.append((sigma.median().item(), sigma.max().item()))
     return tuple(norms)

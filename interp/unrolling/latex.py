@@ -6,9 +6,10 @@ from typing import Any
 import sympy
 
 from interp.layout import ROLES
-from interp.unrolling.rule import SYMBOLS, GroupRule, Level, UpdateRule
+from interp.unrolling.rule import GroupRule, Level, UpdateRule, symbol_of
 from interp.unrolling.spectral import closed_form
 from interp.unrolling.words import Word
+from interp.visibility import machine_of
 
 Term = tuple[float, Word, GroupRule]
 TERMS_A_LINE = 3
@@ -83,7 +84,8 @@ def _equation(key: str, index: int, terms: list[Term], per_n: bool, digits: int)
 
 
 def _word(word: Word, item: GroupRule) -> str:
-    superscript = SUPERSCRIPTS.get(item.group.rule)
+    machine = machine_of(item.group.rule)
+    superscript = SUPERSCRIPTS.get(item.group.rule) if machine is None else f"({machine})"
     moment = _symbol("S", word.left, word.right) + (rf"^{{{superscript}}}" if superscript else "")
     row = _symbol("z", word.row)
     return rf"\operatorname{{tr}}({moment})\, {row}" if word.trace else rf"{row} {moment}"
@@ -106,7 +108,8 @@ def to_sympy(rule: UpdateRule, level: Level) -> list[dict[str, Any]]:
     """By layer: column block → the row's next value, in MatrixSymbols z_x (1 × width), S_xy (width × width) and n.
 
     Where context and query rows move differently there is one entry a role, as "query: y". The moments of rows that see
-    other rows have symbols of their own (S_own_xy, …).
+    other rows have symbols of their own (S_own_xy, …; S_1_xy for a head that serves machine 1, 0 in context rows of
+    other machines).
     """
     rule._check_level(level)
     if level == "exact":
@@ -131,6 +134,6 @@ def _sympy_layer(rule: UpdateRule, index: int, level: Level) -> dict[str, Any]:
 def _sympy_word(word: Word, item: GroupRule, widths: Mapping[str, int]) -> Any:
     row = sympy.MatrixSymbol(f"z_{word.row}", 1, widths[word.row])
     comma = "" if len(word.left) == len(word.right) == 1 else ","
-    name = f"{SYMBOLS[item.group.rule]}_{word.left}{comma}{word.right}"
+    name = f"{symbol_of(item.group.rule)}_{word.left}{comma}{word.right}"
     moment = sympy.MatrixSymbol(name, widths[word.left], widths[word.right])
     return sympy.Trace(moment) * row if word.trace else row * moment

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.layout import BlockLayout
+from interp.visibility import machine_of
 
 
 def check_prompts(prompts: Any, layout: BlockLayout) -> Float[Tensor, "batch token d_model"]:
@@ -32,9 +33,14 @@ def check_prompts(prompts: Any, layout: BlockLayout) -> Float[Tensor, "batch tok
 def second_moments(
     z: Float[Tensor, "batch token D"], layout: BlockLayout, rule: str, role: str
 ) -> Float[Tensor, "batch row D D"]:
-    """S of each row of a role: Σ zᵀz over the rows it sees; one S (row axis 1) where all rows of the role share it."""
+    """S of each row of a role: Σ zᵀz over the rows it sees; one S (row axis 1) where all rows of the role share it.
+
+    Under "machine k" the context rows of other machines see nothing: their S is 0.
+    """
     n = layout.n_context(z.shape[1])
     context, own = z[:, :n], z[:, :n] if role == "context" else z[:, n:]
+    if (machine := machine_of(rule)) is not None:
+        return _one_machine(context, machine, n // layout.machines, role)
     if rule == "all":
         return (z.mT @ z)[:, None]
     if rule == "causal":
@@ -47,3 +53,16 @@ def second_moments(
     if rule == "context_and_self" and role == "query":
         S = S + torch.einsum("bta,btc->btac", own, own)
     return S
+
+
+def _one_machine(
+    context: Float[Tensor, "batch n D"], machine: int, size: int, role: str
+) -> Float[Tensor, "batch row D D"]:
+    """S of one machine, for the queries; for context rows, S on that machine's rows and 0 on the others."""
+    served = slice(machine * size, (machine + 1) * size)
+    S = (context[:, served].mT @ context[:, served])[:, None]
+    if role == "query":
+        return S
+    out = S.new_zeros(*context.shape[:2], *S.shape[2:])
+    out[:, served] = S
+    return out

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from interp.layout import RULES
 from interp.unrolling.blocks import describe_block
 from interp.unrolling.fit import FunctionFit
-from interp.unrolling.rule import SYMBOLS, Level, UpdateRule
+from interp.unrolling.rule import GroupRule, Level, UpdateRule, symbol_of
 from interp.unrolling.spectral import ClosedForm, closed_form, obstacle, two_words
 from interp.unrolling.tables import ABSENT, by_layer, coefficient_table, wrapped
+from interp.visibility import describe_rule, machine_of
 
 DIGITS = 6
 FORMS = {
@@ -74,9 +74,14 @@ def _header(rule: UpdateRule) -> list[str]:
         f"update rule of {_count(rule.depth, 'layer')}, attention kernel {rule.kernel}",
         *wrapped("column blocks ", blocks),
         f"prediction = {sign}{scale}{layout.readout} of the last {_count(layout.n_query, 'row')}, the queries",
-        *(f"{SYMBOLS[name]} = Σ zᵀz over {RULES[name]}" for name in sums),
+        *(f"{symbol_of(name)} = Σ zᵀz over {describe_rule(name)}{_blind(name)}" for name in sums),
         *(["every coefficient is divided by n, the number of context rows"] if rule.per_n else []),
     ]
+
+
+def _blind(rule: str) -> str:
+    """What a rule leaves without a sum."""
+    return "" if machine_of(rule) is None else "; 0 for the context rows of other machines"
 
 
 def _count(number: int, noun: str) -> str:
@@ -175,10 +180,16 @@ def _blocks(rule: UpdateRule) -> list[str]:
     for index, layer in enumerate(rule.layers):
         for item in layer.groups:
             for head, (Q, V) in enumerate(zip(item.group.Q, item.group.V, strict=True)):
-                where = f"layer {index} head {head}"
+                where = f"layer {index} head {head}{_whose(rule, index, item)}"
                 parts = [*_classes("Q", Q, rule, ()), *_classes("V", V, rule, item.unread)]
                 lines += wrapped(f"  {where}  ", parts)
     return lines
+
+
+def _whose(rule: UpdateRule, index: int, item: GroupRule) -> str:
+    """Which rows a group acts on and what it sums over, where a layer has several."""
+    several = len(rule.layers[index].groups) > 1
+    return f" ({'+'.join(item.group.roles)}, {symbol_of(item.group.rule)})" if several else ""
 
 
 def _classes(letter: str, matrix: Any, rule: UpdateRule, unread: Sequence[str]) -> list[str]:

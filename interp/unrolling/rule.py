@@ -18,6 +18,7 @@ from interp.layout import ROLES, BlockLayout
 from interp.unrolling.circuits import Group
 from interp.unrolling.moments import check_prompts, second_moments
 from interp.unrolling.words import WeightFit, Word
+from interp.visibility import machine_of
 
 if TYPE_CHECKING:
     from interp.solvers.extracted_rule import ExtractedRule
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 Level = Literal["exact", "words", "core"]
 LEVELS: tuple[Level, ...] = ("exact", "words", "core")
 SYMBOLS = {"context": "S", "machine": "S_own", "context_and_self": "S_+self", "causal": "S_≤i", "all": "S_all"}
+
+
+def symbol_of(rule: str) -> str:
+    """The second moment of the rows that a visibility rule names: S, S_own, …; S_k for machine k."""
+    machine = machine_of(rule)
+    return SYMBOLS[rule] if machine is None else f"S_{machine}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class GroupRule:
 
     def label(self, word: Word) -> str:
         """The word with the symbol of the rows it sums over."""
-        return word.text(SYMBOLS[self.group.rule])
+        return word.text(symbol_of(self.group.rule))
 
 
 @dataclass(frozen=True)

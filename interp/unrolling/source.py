@@ -17,6 +17,11 @@ DUAL = np.array({dual})  # block coordinates = rows of the residual stream @ DUA
 def moments(z, rule, rows):
     """Sum of z^T z over the rows that each of `rows` sees: [batch, row or 1, column, column]."""
     n = z.shape[1] - N_QUERY
+    if rule.startswith("machine "):
+        machine, size = int(rule.split()[1]), n // MACHINES
+        served = z[:, machine * size : (machine + 1) * size]
+        own = (served.swapaxes(1, 2) @ served)[:, None]
+        return own if rows.start == n else own * (np.arange(n) // size == machine)[:, None, None]
     if rule == "all":
         return (z.swapaxes(1, 2) @ z)[:, None]
     if rule == "causal":

@@ -4,13 +4,14 @@ from models.constructions.alternating import alternating_gradient_descent
 from models.constructions.averaging import averaging
 from models.constructions.chebyshev import chebyshev_nodes
 from models.constructions.construction import Construction, PromptShape, embed
-from models.constructions.distributed import distributed_eagle
+from models.constructions.distributed import distributed_eagle, one_head_a_machine
 from models.constructions.draws import CONSTRUCTIONS, VARIANTS
 from models.constructions.eagle import T3, THEORY, eagle, gd_plus_plus, scheduled_eagle
 from models.constructions.functional import functional_gradient_descent
 from models.constructions.gradient_descent import gradient_descent, scheduled_gradient_descent
 from models.constructions.heavy_ball import heavy_ball
 from models.constructions.preconditioned import preconditioned_gradient_descent
+from models.constructions.rank_limited import rank_limited_eagle
 from models.constructions.ridge import ridge_gradient_descent
 
 __all__ = [
@@ -30,7 +31,9 @@ __all__ = [
     "gd_plus_plus",
     "gradient_descent",
     "heavy_ball",
+    "one_head_a_machine",
     "preconditioned_gradient_descent",
+    "rank_limited_eagle",
     "ridge_gradient_descent",
     "scheduled_eagle",
     "scheduled_gradient_descent",

@@ -13,12 +13,13 @@ from models.constructions.alternating import alternating_gradient_descent
 from models.constructions.averaging import averaging
 from models.constructions.chebyshev import chebyshev_nodes
 from models.constructions.construction import Construction, PromptShape
-from models.constructions.distributed import distributed_eagle
+from models.constructions.distributed import distributed_eagle, one_head_a_machine
 from models.constructions.eagle import T3, THEORY, contraction, eagle, gd_plus_plus, scheduled_eagle
 from models.constructions.functional import functional_gradient_descent
 from models.constructions.gradient_descent import gradient_descent, scheduled_gradient_descent
 from models.constructions.heavy_ball import heavy_ball
 from models.constructions.preconditioned import preconditioned_gradient_descent
+from models.constructions.rank_limited import rank_limited_eagle
 from models.constructions.ridge import ridge_gradient_descent
 from models.prompts.random import haar_frames
 
@@ -149,14 +150,35 @@ def _averaging(chance: Chance, shape: PromptShape, layers: int) -> Construction:
 
 def _distributed(chance: Chance, shape: PromptShape, layers: int) -> Construction:
     """On a number of machines that divides n, with queries that sum, average, or step by coefficients of their own."""
-    divisors = [m for m in range(2, (shape.n or 0) + 1) if (shape.n or 0) % m == 0][:3]
-    if not divisors:
-        raise ValueError(f"distributed EAGLE needs at least two context rows, got n = {shape.n}")
-    machines = divisors[chance.below(len(divisors))]
+    machines = _machines(chance, shape)
     eta, gamma = eagle_schedule(chance, unit(shape), layers)
     factor = (1.0, 1 / machines, chance.uniform(0.4, 0.9))[chance.below(3)]
     steps = eta, gamma, [factor * value for value in eta], [factor * value for value in gamma]
     return distributed_eagle(shape, machines, *steps)
+
+
+def _machines(chance: Chance, shape: PromptShape) -> int:
+    """A small number of machines, at least two, that divides n."""
+    divisors = [m for m in range(2, (shape.n or 0) + 1) if (shape.n or 0) % m == 0][:3]
+    if not divisors:
+        raise ValueError(f"distributed EAGLE needs at least two context rows, got n = {shape.n}")
+    return divisors[chance.below(len(divisors))]
+
+
+def _one_head_a_machine(chance: Chance, shape: PromptShape, layers: int) -> Construction:
+    return one_head_a_machine(shape, _machines(chance, shape), *eagle_schedule(chance, unit(shape), layers))
+
+
+def _rank_limited(heads: int) -> Family:
+    """EAGLE with one head of rank ⌈d/2⌉ a layer, or with two that are complementary, in random frames."""
+
+    def family(chance: Chance, shape: PromptShape, layers: int) -> Construction:
+        rank = (shape.d + 1) // 2
+        turns = haar_frames(layers, shape.d, shape.d, chance.generator)
+        parts = [(turn[:, :rank], turn[:, rank:])[: heads if rank < shape.d else 1] for turn in turns]
+        return rank_limited_eagle(shape, *eagle_schedule(chance, unit(shape), layers), parts)
+
+    return family
 
 
 def _functional(chance: Chance, shape: PromptShape, layers: int) -> Construction:
@@ -188,5 +210,10 @@ CONSTRUCTIONS: dict[str, Draw] = {
 }
 """Every family of MATH §9 but the last, by its name."""
 
-VARIANTS: dict[str, Draw] = {"gradient descent, alternating tokens": drawn(_alternating, scaled=False)}
-"""The same families in prompts of another form."""
+VARIANTS: dict[str, Draw] = {
+    "gradient descent, alternating tokens": drawn(_alternating, scaled=False),
+    "distributed EAGLE, one head a machine": drawn(_one_head_a_machine),
+    "scheduled EAGLE, complementary heads": drawn(_rank_limited(2)),
+    "rank-limited EAGLE, one head": drawn(_rank_limited(1)),
+}
+"""The same families in prompts or heads of another form; and one that is no family, since no words describe it."""

@@ -41,6 +41,11 @@ def distributed(settings: Settings) -> DistributedEAGLE:
     return DistributedEAGLE(settings["machines"], *context, query=query, average=False, norms=[1.0] * LAYERS)
 
 
+def one_head_a_machine(settings: Settings) -> DistributedEAGLE:
+    steps = settings["eta"], settings["gamma"]
+    return DistributedEAGLE(settings["machines"], *steps, average=False, norms=[1.0] * LAYERS)
+
+
 SOLVERS: dict[str, Callable[[Settings], Any]] = {
     "gradient descent": lambda s: GradientDescent(s["gamma"]),
     "Chebyshev nodes": lambda s: ChebyshevNodes(LAYERS, tuple(s["interval"])),
@@ -54,6 +59,8 @@ SOLVERS: dict[str, Callable[[Settings], Any]] = {
     "heavy ball": lambda s: HeavyBall(s["gamma"], s["beta"]),
     "ridge GD": lambda s: GradientDescent(s["gamma"]),
     "distributed EAGLE": distributed,
+    "distributed EAGLE, one head a machine": one_head_a_machine,
+    "scheduled EAGLE, complementary heads": schedule,
     "gradient descent, alternating tokens": lambda s: GradientDescent(s["gamma"][0]),
 }
 

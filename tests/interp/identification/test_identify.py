@@ -7,21 +7,26 @@ import torch
 from interp import identify, unroll
 from interp.identification.verdict import Identification
 from interp.kernels import AttentionKernel
+from interp.layout import Visibility
 from models import zoo
 from models.config import TransformerConfig
 from models.constructions import (
     CONSTRUCTIONS,
     T3,
     THEORY,
+    VARIANTS,
     Construction,
     PromptShape,
     eagle,
     gradient_descent,
+    one_head_a_machine,
     scheduled_eagle,
 )
 from models.constructions.decoys import DECOYS
 from models.constructions.disguises import disguised
+from models.constructions.heads import weights_of
 from models.constructions.mistakes import MISTAKES
+from models.constructions.weights import model_from
 from models.prompts import LogUniformSpectrum
 from models.transformer import HookedTransformer
 from tests.builders import eagle_model
@@ -47,6 +52,50 @@ def test_every_family_is_named_in_disguise(name: str, noise: float):
         assert found.ranking[0].holds and found.ranking[0].relative_error < 0.05
         if noise == 0:
             assert found.ranking[0].relative_error < 1e-8
+
+
+@pytest.mark.parametrize("name", ["distributed EAGLE, one head a machine", "scheduled EAGLE, complementary heads"])
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_variants_of_a_family_get_its_name(name: str, noise: float):
+    for seed in (11, 12):
+        construction = VARIANTS[name](seed, **SIZES)
+        found = answer(construction, seed, noise)
+        assert found.verdict == construction.family == name.partition(",")[0]
+        for step in ("eta", "gamma"):
+            assert found.settings[step] == pytest.approx(
+                construction.settings[step][: len(found.settings[step])], rel=20 * noise + 1e-9
+            )
+
+
+def machines_apart(machine: int, factor: float) -> HookedTransformer:
+    """One head a machine, with the steps of one machine changed in layer 1."""
+    model = one_head_a_machine(SHAPE, 3, [-0.4, -0.6, -0.9], [0.8, 1.5, 2.0]).model
+    with torch.no_grad():
+        model.blocks[1].attn.W_O[machine] *= factor
+    return model
+
+
+def test_machines_with_steps_of_their_own():
+    found = identify(machines_apart(2, 0.5), FAMILY.sample(32, seed=0))
+    assert found.verdict == "distributed EAGLE"
+    assert found.settings["gamma"] == [pytest.approx(0.8), pytest.approx([1.5, 1.5, 0.75])]
+    assert found.settings["query_eta"] == [pytest.approx(-0.4), pytest.approx([-0.6, -0.6, -0.3])]
+    assert found.settings["spread"] == pytest.approx([0.0, 0.6, 0.0], abs=1e-12)
+    json.dumps(found.to_dict())
+
+
+def test_a_machine_that_ascends_is_named():
+    found = identify(machines_apart(1, -1.0), FAMILY.sample(32, seed=0))
+    assert found.verdict == "unknown" and "layer 1: machine 1, " in found.notes[0]
+
+
+@pytest.mark.parametrize("rules", [("machine 0", "machine 1"), ("machine 1", "context"), ("machine 1", "none")])
+def test_machines_that_are_not_all_served_are_no_family(rules: tuple[str, str]):
+    layout = SHAPE.layout(machines=2, visibility=[Visibility(rules[0], "machine 0"), Visibility("machine 0", rules[1])])
+    construction = eagle_model([-0.3, -0.5], [0.8, 1.0], FAMILY.layout(sign=-1))
+    weights = {name: weight.expand(-1, 2, -1, -1) for name, weight in weights_of(construction).items()}
+    model = model_from(replace(construction.cfg, n_heads=2), layout, weights)
+    assert identify(model, FAMILY.sample(16, seed=0)).verdict == "unknown"
 
 
 @pytest.mark.parametrize("name", DECOYS)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from interp import BlockLayout, unroll
 from interp.kernels import AttentionKernel
-from interp.layout import Visibility
+from interp.layout import RULES, Visibility
 from interp.stats import relative_errors
 from interp.unrolling.circuits import Group, canonical, extract_circuits
 from models.config import TransformerConfig
@@ -21,7 +21,10 @@ VISIBILITIES = {
     "self": Visibility("context", "context_and_self"),
     "two roles": (Visibility("machine", "none"), Visibility("none", "context")),
     "mixed": (Visibility("context", "context"), Visibility("machine", "context")),
+    "one a machine": (Visibility("machine 0", "machine 0"), Visibility("machine 1", "machine 1")),
+    "one a machine and all": (Visibility("machine 1", "none"), Visibility("context", "machine 0")),
 }
+RULE_NAMES = (*RULES, "machine 0", "machine 1", "machine 2")
 
 
 @pytest.mark.parametrize("name", VISIBILITIES)
@@ -40,6 +43,35 @@ def test_exact_rule_is_the_forward_pass_for_all_sizes(x: int, y: int, layers: in
     model = random_model(x, y, layers, heads, seed, size=0.5)
     tokens = random_tokens(model, 3, 4, seed)
     assert relative_errors(unroll(model).predict(tokens, "exact"), model.predict(tokens)).max() < 1e-10
+
+
+@given(
+    rules=st.lists(
+        st.builds(
+            Visibility,
+            st.sampled_from(RULE_NAMES),
+            st.sampled_from([name for name in RULE_NAMES if name != "machine"]),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    scale=st.sampled_from(["none", "n"]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_exact_rule_and_its_source_are_the_forward_pass_under_all_rules(rules, scale: str, seed: int):
+    """Heads that serve one of three machines, mixed with heads of every other rule."""
+    layout = BlockLayout.standard(x=3, y=2, n_query=2, sign=-1, visibility=rules, machines=3)
+    generator = torch.Generator().manual_seed(seed)
+    Q, V = (0.4 * torch.randn(3, len(rules), 5, 5, generator=generator, dtype=torch.float64) for _ in range(2))
+    model = linear_model(Q, V, layout, scale)
+    rule, tokens = unroll(model), random_tokens(model, 3, 6, seed)
+    expected = model.predict(tokens)
+    torch.testing.assert_close(rule.predict(tokens, "exact"), expected, rtol=1e-10, atol=1e-12)
+    namespace: dict[str, object] = {}
+    exec(compile(rule.python("exact"), "rule", "exec"), namespace)
+    from_source = torch.from_numpy(namespace["predict"](tokens.numpy()))
+    torch.testing.assert_close(from_source, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", DISGUISES)

@@ -19,6 +19,7 @@ from tests.builders import eagle_model, random_model, random_tokens
 
 FAMILY = LogUniformSpectrum(n=8, d=4, n_query=2, d_out=2, kappa=10.0)
 MIXED = (Visibility("machine", "none"), Visibility("none", "context"))
+ONE_A_MACHINE = (Visibility("machine 0", "machine 0"), Visibility("machine 1", "machine 1"))
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,10 @@ def rules() -> dict[str, UpdateRule]:
             for rule in ("causal", "all", "context_and_self")
         },
         "machine": random_model(3, 2, 2, 1, seed=3, visibility=Visibility("machine", "context")),
+        "one head a machine": random_model(3, 2, 2, 2, seed=4, visibility=ONE_A_MACHINE),
+        "a machine and all": random_model(
+            3, 2, 2, 2, seed=5, visibility=(Visibility("machine 1", "none"), Visibility("context", "machine 0"))
+        ),
     }
     return {name: unroll(model, prompts=random_tokens(model, 16, 6, seed=0)) for name, model in models.items()}
 
@@ -146,6 +151,17 @@ def test_the_text_of_a_rule_with_two_groups_in_full():
     latex, expressions = rule.latex(), rule.sympy()[0]
     assert "/n" in latex and "(query rows)" in latex
     assert sympy.Symbol("n", positive=True) in expressions["query: y"].free_symbols
+
+
+def test_heads_that_serve_one_machine_say_which():
+    rule = RULES["one head a machine"]
+    text = str(rule)
+    assert "S_1 = Σ zᵀz over the context rows of machine 1; 0 for the context rows of other machines" in text
+    assert "layer 0 head 0 (context+query, S_1)" in text
+    assert "context+query: z_x S_1_xy → y" in rule.layers[0].labelled("words")
+    assert "S_{xx}^{(1)}" in rule.latex()
+    names = {symbol.name for symbol in rule.sympy()[0]["x"].atoms(sympy.MatrixSymbol)}
+    assert {"S_0_xx", "S_1_xx", "z_x"} <= names
 
 
 def test_groups_of_one_role_are_one_equation():

@@ -107,6 +107,23 @@ def distributed(settings: Settings, A: Tensor, B: Tensor, C: Tensor, layers: int
     return -D
 
 
+def one_head_a_machine(settings: Settings, A: Tensor, B: Tensor, C: Tensor, layers: int) -> Tensor:
+    """Queries step by the machines' own coefficients."""
+    steps = {"query_eta": settings["eta"], "query_gamma": settings["gamma"]}
+    return distributed({**settings, **steps}, A, B, C, layers)
+
+
+def rank_limited(settings: Settings, A: Tensor, B: Tensor, C: Tensor, layers: int) -> Tensor:
+    """Every row steps on the projection of the context's second moments."""
+    n = A.shape[1] if settings["scale"] == "n" else 1
+    D = torch.zeros(B.shape[0], B.shape[1], C.shape[2], dtype=B.dtype)
+    for eta, gamma, frames in zip(settings["eta"], settings["gamma"], settings["frames"], strict=True):
+        P = sum(torch.tensor(S, dtype=torch.float64) @ torch.tensor(S, dtype=torch.float64).T for S in frames) / n
+        G, moment = A.mT @ A, A.mT @ C
+        A, B, C, D = A + eta * A @ P @ G, B + eta * B @ P @ G, C - gamma * A @ P @ moment, D - gamma * B @ P @ moment
+    return -D
+
+
 def functional(settings: Settings, A: Tensor, B: Tensor, C: Tensor, layers: int) -> Tensor:
     """The expansion f = Σ_k α_k k(·, x_k)."""
     a, b = A / settings["bandwidth"], B / settings["bandwidth"]
@@ -137,4 +154,7 @@ REFERENCES: dict[str, Reference] = {
     "distributed EAGLE": distributed,
     "functional GD": functional,
     "gradient descent, alternating tokens": descent,
+    "distributed EAGLE, one head a machine": one_head_a_machine,
+    "scheduled EAGLE, complementary heads": scheduled_eagle,
+    "rank-limited EAGLE, one head": rank_limited,
 }

@@ -25,7 +25,9 @@ from models.constructions import (
     gd_plus_plus,
     gradient_descent,
     heavy_ball,
+    one_head_a_machine,
     preconditioned_gradient_descent,
+    rank_limited_eagle,
     ridge_gradient_descent,
     scheduled_eagle,
     scheduled_gradient_descent,
@@ -136,6 +138,24 @@ def test_alternating_tokens_are_twice_the_rows():
     assert construction.model.cfg.n_layers == 3
 
 
+def test_the_heads_of_machines_send_their_second_moments():
+    """What head k holds at the queries before W_O is B [A_kᵀA_k, A_kᵀC_k]."""
+    construction = one_head_a_machine(SHAPE, 4, [-0.5, -0.4], [0.9, 1.1])
+    prompts = prompts_for(3, 2, 8, 2)
+    _, cache = construction.model.run_with_cache(construction.tokens(prompts))
+    for k, (A, C) in enumerate(zip(prompts.A.chunk(4, 1), prompts.C.chunk(4, 1), strict=True)):
+        message = prompts.B @ A.mT @ torch.cat([A, C], dim=-1)
+        torch.testing.assert_close(cache["blocks.0.attn.hook_z"][:, -2:, k], message, rtol=1e-12, atol=1e-12)
+
+
+def test_heads_of_projections_that_add_up_are_eagle_and_one_alone_is_not():
+    names = ("scheduled EAGLE, complementary heads", "rank-limited EAGLE, one head")
+    whole, alone = (VARIANTS[name](3, 4, 2, 12, 3) for name in names)
+    assert (whole.family, alone.family) == ("scheduled EAGLE", "rank-limited EAGLE")
+    assert [len(heads) for heads in whole.settings["frames"]] == [2] * 3
+    assert torch.linalg.matrix_rank(alone.model.QK.AB).flatten().tolist() == [2] * 3
+
+
 def test_schedules_keep_away_from_smaller_families():
     assert distance_to_nodes(chebyshev_nodes(SHAPE, (0.1, 1.0), 4, [2, 0, 3, 1]).settings["gamma"]) < 1e-12
     for seed in range(30):
@@ -160,6 +180,16 @@ REFUSED = {
     "distributed": (
         lambda: distributed_eagle(SHAPE, 2, [-0.5], [0.5], [0.5], [0.5]),
         "query_eta must be negative",
+    ),
+    "one head a machine": (lambda: one_head_a_machine(SHAPE, 2, [0.5], [0.5]), "eta must be negative"),
+    "no machine": (lambda: one_head_a_machine(SHAPE, 0, [-0.5], [0.5]), "machines=0 must be at least 1"),
+    "frame shape": (
+        lambda: rank_limited_eagle(SHAPE, [-0.5], [0.5], [[torch.eye(4, dtype=torch.float64)]]),
+        r"a frame must be \[3, r\]",
+    ),
+    "frame": (
+        lambda: rank_limited_eagle(SHAPE, [-0.5], [0.5], [[2 * torch.eye(3, dtype=torch.float64)]]),
+        "not orthonormal",
     ),
     "heavy ball": (lambda: heavy_ball(SHAPE, 0.5, math.inf, 2), "beta must be positive"),
     "no n": (lambda: heavy_ball(PromptShape(3), 0.5, 0.5, 2), "state n"),
