@@ -80,7 +80,9 @@ def score(claim: Claim, settings: Settings, figures: Path | None = None) -> Scor
     seconds = time.perf_counter() - start
     if extra := sorted(set(findings.measurements) - set(claim.criteria)):
         raise ValueError(f"{claim.name}: measured {', '.join(extra)}, for which there is no criterion")
-    verdicts = {name: verdict(findings.measurements.get(name), criterion) for name, criterion in claim.criteria.items()}
+    verdicts: dict[str, Verdict] = {
+        name: verdict(findings.measurements.get(name), criterion) for name, criterion in claim.criteria.items()
+    }
     figure = _draw(claim, findings, figures)
     rows = tuple(
         Row(f"{claim.name}/{name}", criterion, findings.measurements[name], verdicts[name], seconds, figure)

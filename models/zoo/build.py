@@ -6,37 +6,57 @@ from pathlib import Path
 from typing import Any
 
 from models import checkpoints
+from models.packs import write_pack
 from models.recipes import RECIPES, Recipe, recipe
 from models.training import TrainedModel, train
-from models.zoo import DIRECTORY
+from models.transformer import HookedTransformer
+from models.zoo import DIRECTORY, SEEDS, SNAPSHOTS
 
-SEEDS = (0, 1, 2)
+DEFAULT_SEEDS = (0, 1, 2)
+FOLLOWED = ("eagle-d10",)
+"""The recipes whose shipped run is kept step by step."""
 
 
 def build(
     chosen: Recipe,
     runs: Path,
     *,
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int] = DEFAULT_SEEDS,
     target: Path = DIRECTORY,
     device: str = "auto",
     progress: bool = True,
 ) -> Path:
     """Train every seed under `runs` (going on with runs that are there), and save the best in `target`.
 
-    The best has the smallest error of its own evaluation: the pooled relative error, or for recipes that train on the
-    squared error its median. The results of all seeds are stored with it.
+    The best has the smallest error of its own evaluation (see `merit`). The results of all seeds are stored with it,
+    their weights in a pack, and for the recipes `FOLLOWED` another pack holds the best one's run step by step.
     """
     trained = [_train(chosen, runs / chosen.name / f"seed-{seed}", seed, device, progress) for seed in seeds]
     best = min(trained, key=lambda result: merit(chosen, result.metadata))
     results = [summary(result.metadata) | {"shipped": result is best} for result in trained]
+    write_pack(target / SEEDS / f"{chosen.name}.safetensors", dict(zip(seeds, (r.model for r in trained), strict=True)))
+    if chosen.name in FOLLOWED:
+        write_pack(target / SNAPSHOTS / f"{chosen.name}.safetensors", snapshots_of(best.path.parent))
     return checkpoints.save(best.model, target, chosen.name, best.metadata | {"seeds": results})
 
 
+def snapshots_of(run: Path) -> dict[int, HookedTransformer]:
+    """The models that a run kept, by step."""
+    kept = run / "run" / "snapshots"
+    return {int(name.removeprefix("step-")): checkpoints.load(kept / name) for name in checkpoints.names(kept)}
+
+
 def merit(chosen: Recipe, metadata: dict[str, Any]) -> float:
-    """The error by which seeds are compared; infinite if it was not finite."""
+    """The error by which seeds are compared; infinite if it was not finite.
+
+    The pooled relative error; where single prompts blow up (unbounded inputs, machines with few rows) a median instead:
+    of the squared error for recipes that train on it, else of the relative error.
+    """
     metrics = metadata["metrics"]
-    error = metrics["pooled_relative_error"] if chosen.error == "relative" else metrics["squared_error"]["median"]
+    if chosen.error == "squared":
+        error = metrics["squared_error"]["median"]
+    else:
+        error = metrics["relative_error"]["median"] if chosen.machines > 1 else metrics["pooled_relative_error"]
     return float("inf") if error is None else error
 
 

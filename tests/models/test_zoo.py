@@ -7,6 +7,7 @@ import torch
 
 from models import checkpoints, zoo
 from models.evaluation import evaluate
+from models.packs import read_pack
 from models.prompts import LogUniformSpectrum
 from models.recipes import RECIPES, Recipe
 from models.training import train
@@ -14,7 +15,7 @@ from models.zoo.build import build, merit
 
 SHIPPED = zoo.names()
 every_model = pytest.mark.parametrize("name", SHIPPED)
-LIMITS = {"eagle-d10": 7.5e-3, "eagle-scalar": 7.5e-3, "eagle-nystrom": 5e-3, "eagle-deep": 1e-4}
+LIMITS = {"eagle-d10": 7.5e-3, "eagle-scalar": 7.5e-3, "eagle-nystrom": 5e-3, "eagle-deep": 1e-4, "eagle-8head": 1e-2}
 """The largest pooled relative error that a shipped model may have."""
 
 
@@ -28,7 +29,9 @@ def test_the_model_is_what_its_record_says(name):
     recipe = Recipe.from_dict(record["recipe"])
     assert recipe == RECIPES[name] and record["prior"] == "none" == recipe.prior
     assert zoo.family(name) == recipe.family and model.layout.to_dict() == recipe.layout.to_dict()
-    assert (model.cfg.n_layers, model.cfg.n_heads, model.cfg.d_model) == (recipe.n_layers, 1, recipe.layout.d_model)
+    sizes = recipe.sizes
+    assert (model.cfg.n_layers, model.cfg.n_heads, model.cfg.d_model) == (sizes.n_layers, sizes.n_heads, sizes.d_model)
+    assert model.cfg.d_head == sizes.d_head
     assert model.cfg.kernel.is_linear and model.dtype == torch.float32
 
 
@@ -48,6 +51,30 @@ def test_it_is_the_best_of_three_seeds_and_all_are_stored(name):
     (shipped,) = (entry for entry in record["seeds"] if entry["shipped"])
     assert shipped["seed"] == record["seed"] and shipped["metrics"] == record["metrics"]
     assert merit(RECIPES[name], shipped) == min(merit(RECIPES[name], entry) for entry in record["seeds"])
+
+
+@every_model
+def test_all_seeds_ship_and_the_best_is_the_model(name):
+    seeds, shipped = zoo.seeds(name), zoo.metadata(name)["seed"]
+    assert list(seeds) == [0, 1, 2]
+    for seed, model in seeds.items():
+        same = [
+            torch.equal(a, b) for a, b in zip(*(m.state_dict().values() for m in (model, zoo.load(name))), strict=True)
+        ]
+        assert all(same) == (seed == shipped)
+
+
+@pytest.mark.parametrize("name", zoo.with_snapshots())
+def test_snapshots_go_from_the_start_to_the_model(name):
+    snapshots, last = zoo.snapshots(name), zoo.load(name).state_dict()
+    assert next(iter(snapshots)) == 0 and list(snapshots)[-1] == RECIPES[name].steps
+    assert all(torch.equal(tensor, last[key]) for key, tensor in snapshots[RECIPES[name].steps].state_dict().items())
+    assert not torch.equal(snapshots[0].W_Q, zoo.load(name).W_Q)
+
+
+def test_models_without_snapshots_say_which_have_them():
+    with pytest.raises(ValueError, match="no snapshots of 'eagle' ship; of these they do: eagle-d10"):
+        zoo.snapshots("eagle")
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -83,6 +110,7 @@ def test_build_ships_the_best_seed_and_goes_on_with_runs(tmp_path):
     metadata = checkpoints.read_metadata(record)
     errors = [entry["metrics"]["pooled_relative_error"] for entry in metadata["seeds"]]
     assert metadata["metrics"]["pooled_relative_error"] == min(errors) and len(set(errors)) == 2
+    assert list(read_pack(tmp_path / "zoo" / "seeds" / "tiny.safetensors", checkpoints.load(record))) == [0, 1]
     before = checkpoints.load(record).state_dict()
     build(tiny, tmp_path / "runs", seeds=(0, 1), target=tmp_path / "zoo", device="cpu", progress=False)
     assert all(torch.equal(before[name], tensor) for name, tensor in checkpoints.load(record).state_dict().items())
