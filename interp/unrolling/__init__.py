@@ -8,6 +8,7 @@ from interp.unrolling.certificate import Certificate
 from interp.unrolling.certify import certify
 from interp.unrolling.circuits import Circuit, extract_circuits
 from interp.unrolling.fit import fit_to_prompts
+from interp.unrolling.messages import Messages, messages
 from interp.unrolling.rule import GroupRule, LayerRule, UpdateRule
 from interp.unrolling.spectral import ClosedForm, closed_form
 from interp.unrolling.words import alphabet, project, weight_fit
@@ -17,10 +18,12 @@ __all__ = [
     "Certificate",
     "ClosedForm",
     "LayerRule",
+    "Messages",
     "UpdateRule",
     "certify",
     "closed_form",
     "describe_block",
+    "messages",
     "unroll",
 ]
 

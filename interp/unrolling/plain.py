@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from interp.unrolling.messages import messages
 from interp.unrolling.rule import UpdateRule
 from interp.unrolling.spectral import closed_form, obstacle
 
 
 def to_dict(rule: UpdateRule, exact: bool = False) -> dict[str, Any]:
-    """Plain values for JSON: layout, layers, closed form, what fitting to prompts found."""
+    """Plain values for JSON: layout, layers, closed form, messages between machines, what fitting to prompts found."""
     form = closed_form(rule)
     function = rule.function
     layers = []
@@ -39,5 +40,6 @@ def to_dict(rule: UpdateRule, exact: bool = False) -> dict[str, Any]:
         "coefficients_from": dict(rule.source),
         "layers": layers,
         "closed_form": form.to_dict() if form else {"p": None, "r": None, "s": None, "why_not": obstacle(rule)},
+        "messages": messages(rule).to_dict() if rule.layout.machines > 1 else None,
         "core": {key: value for key, value in function.to_dict().items() if key != "explained"} if function else None,
     }

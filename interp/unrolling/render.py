@@ -7,6 +7,8 @@ from typing import Any
 
 from interp.unrolling.blocks import describe_block
 from interp.unrolling.fit import FunctionFit
+from interp.unrolling.messages import messages
+from interp.unrolling.messages import to_lines as messages_to_lines
 from interp.unrolling.rule import GroupRule, Level, UpdateRule, symbol_of
 from interp.unrolling.spectral import ClosedForm, closed_form, obstacle, two_words
 from interp.unrolling.tables import ABSENT, by_layer, coefficient_table, wrapped
@@ -23,13 +25,17 @@ TITLES: dict[Level, str] = {"core": "core, ", "words": "all words, "}
 
 
 def to_text(rule: UpdateRule, digits: int = DIGITS) -> str:
-    """The rule, section by section: what it is, core, all words, words against error, closed form, blocks, left out."""
+    """The rule, section by section: what it is, core, all words, words against error, closed form, blocks, left out.
+
+    Where rows lie on several machines, also what these send.
+    """
     sections = [
         _header(rule),
         *([_core(rule, rule.function, digits)] if rule.function else []),
         _words(rule, digits),
         *([_error_table(rule.function)] if rule.function else []),
         _closed(rule, digits),
+        *([messages_to_lines(messages(rule))] if rule.layout.machines > 1 else []),
         _blocks(rule),
         _left_out(rule),
     ]
