@@ -94,7 +94,9 @@ def test_squared_error_without_spanning_queries_is_a_mean_over_entries():
 
 
 def test_a_misspelt_name_lists_the_known():
-    with pytest.raises(ValueError, match="unknown recipe 'eagel'; known: eagle, .*eagle-d10, .*eagle-distributed-heads"):
+    with pytest.raises(
+        ValueError, match=r"unknown recipe 'eagel'; known: eagle, .*eagle-d10, .*eagle-distributed-heads"
+    ):
         recipe("eagel")
 
 
