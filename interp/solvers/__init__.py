@@ -26,14 +26,17 @@ from interp.solvers.nesterov import Nesterov
 from interp.solvers.newton import Newton
 from interp.solvers.newton_schulz import NewtonSchulz
 from interp.solvers.nystrom import Nystrom
+from interp.solvers.polynomial_bound import polynomial_bound
 from interp.solvers.preconditioned import Preconditioned
 from interp.solvers.preconditioned_descent import PreconditionedDescent
 from interp.solvers.preconditioners import jacobi, row_sums
 from interp.solvers.problems import KernelSystem, LeastSquares
 from interp.solvers.pseudo_inverse_eagle import PseudoInverseEAGLE
 from interp.solvers.recursive_least_squares import RecursiveLeastSquares
+from interp.solvers.schedules import Schedule, optimal_schedule
 from interp.solvers.sketched_eagle import SketchedEAGLE
 from interp.solvers.solve import Solution, solve
+from interp.solvers.spectra import Spectrum
 from interp.solvers.steepest_descent import SteepestDescent
 
 __all__ = [
@@ -66,12 +69,16 @@ __all__ = [
     "PreconditionedDescent",
     "PseudoInverseEAGLE",
     "RecursiveLeastSquares",
+    "Schedule",
     "SketchedEAGLE",
     "Solution",
     "Solver",
+    "Spectrum",
     "SteepestDescent",
     "iterate",
     "jacobi",
+    "optimal_schedule",
+    "polynomial_bound",
     "row_sums",
     "solve",
     "states",
