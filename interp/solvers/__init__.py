@@ -4,6 +4,7 @@ Solvers of a quadratic take LeastSquares and KernelSystem alike: on a kernel sys
 iteration and ClosedForm is kernel ridge regression; Preconditioned puts any of them in another metric.
 """
 
+from interp.solvers.accelerated_distributed_eagle import AcceleratedDistributedEAGLE
 from interp.solvers.averaging import Averaging
 from interp.solvers.chebyshev import ChebyshevSemiIteration
 from interp.solvers.chebyshev_nodes import ChebyshevNodes
@@ -44,6 +45,7 @@ __all__ = [
     "EAGLE",
     "T3",
     "THEORY",
+    "AcceleratedDistributedEAGLE",
     "Averaging",
     "ChebyshevNodes",
     "ChebyshevSemiIteration",

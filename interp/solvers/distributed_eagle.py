@@ -21,11 +21,13 @@ class DistributedEAGLE:
         B ← B + η' B mean_μ A_μᵀA_μ/ν_μ²,   D ← D − γ' B mean_μ A_μᵀC_μ/ν_μ²,   from B = I, D = 0; w = −D
 
     ν_μ is the spectral norm of machine μ's current rows. One machine is EAGLE. For more, the conserved quantity and the
-    closed form in one G no longer hold, and no convergence is proven here. What is seen with labels C = A W: T₃ steps
-    (the default) converge, as fast as on one machine where the machines share a row space, slower where no machine
-    holds all directions (diversity index α < 1, MATH §4); theory's (−1/3, 1) stalls, as it finishes a machine's leading
-    direction in one layer, of which the mean over the machines takes only a part. With noisy labels the limit is not
-    the least-squares solution of all rows.
+    closed form in one G no longer hold. With γ = −η (T₃, the default) A_μ and C_μ are multiplied by the same matrix, so
+    labels C_μ = A_μ W stay consistent at every layer; with γ' = −η' as well, the queries run gradient descent on
+    mean_μ A_μᵀA_μ/ν_μ² of the current rows. (−1/3, 1/3) with query=(−1, 1) turns A_μ/ν_μ into partial isometries, and
+    the rate into 1 − α, α the diversity index (MATH §4); T₃ needs about a third more steps. Theory's (−1/3, 1) finishes
+    a machine's own labels first and stalls. With noisy labels the limit is not the least-squares solution of all rows.
+    Where a machine has more rows than rank, rounding in its null space grows by 3/2 a layer ((−1/3, 1/3)) or 3 (T₃):
+    what has not been reached after 90 or 33 steps, in float64, will not be (AcceleratedDistributedEAGLE stops in time).
 
     Args:
         machines: the rows are split evenly, in order.

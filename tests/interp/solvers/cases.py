@@ -11,6 +11,7 @@ from interp.solvers import (
     EAGLE,
     T3,
     THEORY,
+    AcceleratedDistributedEAGLE,
     ChebyshevNodes,
     ChebyshevSemiIteration,
     ClosedForm,
@@ -229,6 +230,12 @@ CASES = {
     "distributed EAGLE, heads sum": Case(
         DistributedEAGLE(3, *THEORY, query=(-0.2, 0.6), average=False, norms=[1.0, 0.8, 0.7, 0.6, 0.5, 0.5]),
         rows.attention(3, (-0.2, 0.6), average=False, norms=[1.0, 0.8, 0.7, 0.6, 0.5, 0.5]),
+    ),
+    "accelerated distributed EAGLE": Case(
+        AcceleratedDistributedEAGLE(3), rows.averaged_projections(3, -1 / 3), exact, solved=30
+    ),
+    "accelerated distributed EAGLE, few rows": Case(
+        AcceleratedDistributedEAGLE(4), rows.averaged_projections(4, -1 / 3), exact, solved=60
     ),
     "distributed EAGLE, one machine": Case(
         DistributedEAGLE(1, *THEORY), ref.products(rows.eagle_factors(-1 / 3, 1.0)), monotone=True, solved=14

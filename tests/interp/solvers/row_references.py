@@ -90,6 +90,41 @@ def attention(
     return over_batch(one)
 
 
+def averaged_projections(machines: int, eta: float) -> Reference:
+    """Conjugate gradients (Polak and Ribière) on the mean of V f(σ)² Vᵀ, f the conditioned singular values over their
+    largest, and labels U f(σ)/σ Uᵀ C: every machine by its own singular value decomposition."""
+
+    def one(G, b, problem, prompt, steps):
+        shares = zip(
+            np.split(problem.A[prompt].numpy(), machines), np.split(problem.C[prompt].numpy(), machines), strict=True
+        )
+        parts = []
+        for A, C in shares:
+            U, sigma, V = np.linalg.svd(A, full_matrices=False)
+            parts.append((sigma.copy(), sigma, V, U.T @ C))
+        columns = []
+        for column in range(b.shape[1]):
+            iterates, sizes = [np.zeros(len(b))], [sigma.copy() for sigma, *_ in parts]
+            before, direction = None, np.zeros(len(b))
+            for _ in range(steps):
+                units = [size / size.max() for size in sizes]
+                H = sum((V.T * f**2) @ V for f, (*_, V, _) in zip(units, parts, strict=True)) / machines
+                seen = [V.T @ (f**2 / sigma * c[:, column]) for f, (_, sigma, V, c) in zip(units, parts, strict=True)]
+                z = sum(seen) / machines - H @ iterates[-1]
+                beta = 0.0 if before is None else max(0.0, (z - before) @ z / (before @ before))
+                direction = z + beta * direction
+                iterates.append(iterates[-1] + direction @ z / (direction @ H @ direction) * direction)
+                before = z
+                sizes = [
+                    size * (1 + eta * f**2) if np.sum(f**2 - f**4) > 2**-26 else size
+                    for size, f in zip(sizes, units, strict=True)
+                ]
+            columns.append(iterates)
+        return np.moveaxis(np.array(columns), 0, -1)
+
+    return over_batch(one)
+
+
 def sketched_attention(rank: int, point: tuple[float, float], seed: int) -> Reference:
     """z + z Q S V/ν² on the token matrix [A C; I 0] with Q = diag(S Sᵀ, 0), V = diag(η I, −γ I): a head of rank r."""
 

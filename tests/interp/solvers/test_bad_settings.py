@@ -6,6 +6,7 @@ import torch
 from interp.solvers import (
     DANE,
     EAGLE,
+    AcceleratedDistributedEAGLE,
     ChebyshevNodes,
     ChebyshevSemiIteration,
     DistributedEAGLE,
@@ -92,6 +93,8 @@ REFUSED = {
     "averaging": (lambda: GradientAveraging(3, 6.1), r"2M/λ_max = 6"),
     "machines": (lambda: GradientAveraging(5), r"machines=5 must be at least 1 and divide the 12 rows"),
     "no machine": (lambda: DistributedEAGLE(0), r"machines=0 must be at least 1"),
+    "accelerated": (lambda: AcceleratedDistributedEAGLE(5), r"machines=5 must be at least 1 and divide the 12 rows"),
+    "accelerated, η": (lambda: AcceleratedDistributedEAGLE(3, 0.1), r"eta=0.1 diverges in units of 1/‖A‖²"),
     "DANE": (lambda: DANE(3, 0.01), r"step_size=1.0 diverges.*2/λ_max\(mean"),
     "DANE, singular": (lambda: DANE(4), r"Hessian is singular; give regularisation > 0 or more rows"),
     "DANE, negative": (lambda: DANE(3, -1.0), r"regularisation=-1.0 must be finite and at least 0"),
