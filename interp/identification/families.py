@@ -118,7 +118,7 @@ def _matrix_group(group: Group, P: torch.Tensor, x: slice, y: slice) -> Group:
     Q, V = group.Q.new_zeros(1, size, size), group.V.new_zeros(1, size, size)
     Q[0, x, x] = (P + P.T) / 2
     V[0, y, y] = -torch.eye(y.stop - y.start, dtype=V.dtype)
-    return replace(group, Q=Q, V=V)
+    return replace(group, Q=Q, V=V, own=None)
 
 
 def _distance(rule: UpdateRule, index: int, group: Group) -> float:

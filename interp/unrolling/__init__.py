@@ -9,6 +9,7 @@ from interp.unrolling.certify import certify
 from interp.unrolling.circuits import Circuit, extract_circuits
 from interp.unrolling.fit import fit_to_prompts
 from interp.unrolling.messages import Messages, messages
+from interp.unrolling.projections import Projections, projections
 from interp.unrolling.rule import GroupRule, LayerRule, UpdateRule
 from interp.unrolling.spectral import ClosedForm, closed_form
 from interp.unrolling.words import alphabet, project, weight_fit
@@ -19,11 +20,13 @@ __all__ = [
     "ClosedForm",
     "LayerRule",
     "Messages",
+    "Projections",
     "UpdateRule",
     "certify",
     "closed_form",
     "describe_block",
     "messages",
+    "projections",
     "unroll",
 ]
 

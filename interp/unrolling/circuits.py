@@ -9,7 +9,7 @@ same rows under the same visibility form one `Group`; its symmetrised tensor is 
 kept here are the canonical ones of the sum (singular vectors of Σ_h vec(Q_h) vec(V_h)ᵀ), however it was split.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,13 +26,16 @@ UNREAD = 1e-12  # relative size below which a block is not read: exactly zero we
 class Group:
     """The heads that act on rows of `roles`, which see the rows named by `rule`.
 
-    Q and V are [head, D, D] in block coordinates (scale included, except a symbolic 1/n).
+    Q and V are [head, D, D] in block coordinates (scale included, except a symbolic 1/n). In a circuit they are the
+    canonical heads of the sum; `own` holds those that the model has, and `members` their numbers in it.
     """
 
     roles: tuple[str, ...]
     rule: str
     Q: Float[Tensor, "head D D"]
     V: Float[Tensor, "head D D"]
+    own: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
+    members: tuple[int, ...] = ()
 
     def tensor(self) -> Float[Tensor, "D D D D"]:
         """T[a, b, c, j], symmetrised in (b, c). Memory D⁴: for tests and small models."""
@@ -118,7 +121,7 @@ def _groups(attn: Any, cfg: Any, layout: BlockLayout) -> tuple[Group, ...]:
             if rule != "none":
                 heads.setdefault((rule, members), []).append(role)
     return tuple(
-        canonical(Group(tuple(roles), rule, Q[list(members)], V[list(members)]))
+        canonical(Group(tuple(roles), rule, Q[list(members)], V[list(members)], members=members))
         for (rule, members), roles in heads.items()
     )
 
@@ -135,13 +138,20 @@ def canonical(group: Group) -> Group:
     keep = sigma > NEGLIGIBLE * sigma[0].clamp(min=torch.finfo(sigma.dtype).tiny)
     Q = (q_left @ U[:, keep]).T.reshape(-1, size, size)
     V = ((q_right @ Wh.T[:, keep]) * sigma[keep]).T.reshape(-1, size, size)
+    Q, V = normalised(Q, V)
+    return replace(group, Q=Q, V=V, own=(group.Q, group.V))
+
+
+def normalised(Q: Float[Tensor, "head D D"], V: Float[Tensor, "head D D"]) -> tuple[Tensor, Tensor]:
+    """The same heads, each Q at weighted mean singular value 1 and with positive trace; a Q that is 0 stays."""
     unit = _weighted_mean_singular_value(Q) * _orientation(Q)
-    return replace(group, Q=Q / unit[:, None, None], V=V * unit[:, None, None])
+    unit = torch.where(unit.abs() > 0, unit, 1.0)[:, None, None]
+    return Q / unit, V * unit
 
 
 def _weighted_mean_singular_value(matrix: Float[Tensor, "head D D"]) -> Float[Tensor, "head"]:
     sigma = torch.linalg.svdvals(matrix)
-    return sigma.square().sum(-1) / sigma.sum(-1)
+    return sigma.square().sum(-1) / sigma.sum(-1).clamp(min=torch.finfo(sigma.dtype).tiny)
 
 
 def _orientation(matrix: Float[Tensor, "head D D"]) -> Float[Tensor, "head"]:

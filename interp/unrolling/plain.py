@@ -3,12 +3,16 @@
 from typing import Any
 
 from interp.unrolling.messages import messages
+from interp.unrolling.projections import is_rank_limited, projections
 from interp.unrolling.rule import UpdateRule
 from interp.unrolling.spectral import closed_form, obstacle
 
 
 def to_dict(rule: UpdateRule, exact: bool = False) -> dict[str, Any]:
-    """Plain values for JSON: layout, layers, closed form, messages between machines, what fitting to prompts found."""
+    """Plain values for JSON: layout, layers, closed form, what fitting to prompts found.
+
+    Also what machines send, where there are several, and projections, where heads are of rank below d; else None.
+    """
     form = closed_form(rule)
     function = rule.function
     layers = []
@@ -41,5 +45,6 @@ def to_dict(rule: UpdateRule, exact: bool = False) -> dict[str, Any]:
         "layers": layers,
         "closed_form": form.to_dict() if form else {"p": None, "r": None, "s": None, "why_not": obstacle(rule)},
         "messages": messages(rule).to_dict() if rule.layout.machines > 1 else None,
+        "projections": projections(rule).to_dict() if is_rank_limited(rule) else None,
         "core": {key: value for key, value in function.to_dict().items() if key != "explained"} if function else None,
     }

@@ -9,6 +9,8 @@ from interp.unrolling.blocks import describe_block
 from interp.unrolling.fit import FunctionFit
 from interp.unrolling.messages import messages
 from interp.unrolling.messages import to_lines as messages_to_lines
+from interp.unrolling.pictures import to_lines as projections_to_lines
+from interp.unrolling.projections import is_rank_limited, projections
 from interp.unrolling.rule import GroupRule, Level, UpdateRule, symbol_of
 from interp.unrolling.spectral import ClosedForm, closed_form, obstacle, two_words
 from interp.unrolling.tables import ABSENT, by_layer, coefficient_table, wrapped
@@ -27,7 +29,7 @@ TITLES: dict[Level, str] = {"core": "core, ", "words": "all words, "}
 def to_text(rule: UpdateRule, digits: int = DIGITS) -> str:
     """The rule, section by section: what it is, core, all words, words against error, closed form, blocks, left out.
 
-    Where rows lie on several machines, also what these send.
+    Where rows lie on several machines, also what these send; where heads are of rank below d, their projections.
     """
     sections = [
         _header(rule),
@@ -36,6 +38,7 @@ def to_text(rule: UpdateRule, digits: int = DIGITS) -> str:
         *([_error_table(rule.function)] if rule.function else []),
         _closed(rule, digits),
         *([messages_to_lines(messages(rule))] if rule.layout.machines > 1 else []),
+        *([projections_to_lines(projections(rule))] if is_rank_limited(rule) else []),
         _blocks(rule),
         _left_out(rule),
     ]
@@ -63,11 +66,16 @@ def parse_text(text: str) -> dict[str, list[dict[str, float]]]:
                 found.setdefault(level, {}).setdefault(layer, {})
         elif level and layers:
             label, *cells = re.split(r" {2,}", line.strip())
-            if len(cells) == len(layers):
+            if len(cells) == len(layers) and all(map(_is_cell, cells)):
                 for layer, cell in zip(layers, cells, strict=True):
                     if cell != ABSENT:
                         found[level][layer][label] = float(cell)
     return {level: [words[i] for i in sorted(words)] for level, words in found.items()}
+
+
+def _is_cell(text: str) -> bool:
+    """A number or a dot; the words of a formula are neither."""
+    return text == ABSENT or re.fullmatch(r"-?(\d.*|inf|nan)", text) is not None
 
 
 def _header(rule: UpdateRule) -> list[str]:

@@ -63,6 +63,12 @@ def test_text_parses_back_to_its_numbers(name: str, digits: int):
                 assert found == layer.labelled(level)
 
 
+def test_a_formula_under_the_table_is_no_row_of_it(eagle: UpdateRule):
+    """The EAGLE update has as many parts as this rule has layers."""
+    assert "B ← B + η B AᵀA" in str(eagle) and eagle.depth == 3
+    assert [len(words) for words in parse_text(str(eagle))["core"]] == [2, 2, 1]
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_text_fits_100_columns(name: str):
     assert max(len(line) for line in str(RULES[name]).splitlines()) <= 100
