@@ -1,5 +1,6 @@
 """What a solver is, and the one loop that runs it."""
 
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -19,18 +20,24 @@ class Solver(Protocol):
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]: ...
 
 
-def states(solver: Solver, problem: Any, steps: int) -> list[dict[str, Any]]:
-    """The states 0 … steps of a solver: what it carries along, beside the iterates.
+def run(solver: Solver, problem: Any, steps: int) -> Iterator[dict[str, Any]]:
+    """The states 0 … steps of a solver, one by one: what it carries along, beside the iterates.
 
     Raises:
-        ValueError: fewer than one step, or a step that diverges, with the step and the norm reached.
+        ValueError: fewer than one step, or a step that diverges, with the step and the size reached.
     """
     check_steps("iterate", steps)
-    seen = [solver.start(problem)]
+    state = solver.start(problem)
+    yield state
     for step in range(1, steps + 1):
-        seen.append(solver.step(problem, seen[-1]))
-        check_finite(solver, seen[-1]["w"], step, seen[-2]["w"])
-    return seen
+        before, state = state["w"], solver.step(problem, state)
+        check_finite(solver, state["w"], step, before)
+        yield state
+
+
+def states(solver: Solver, problem: Any, steps: int) -> list[dict[str, Any]]:
+    """All of them at once; same errors."""
+    return list(run(solver, problem, steps))
 
 
 def iterate(solver: Solver, problem: Any, steps: int) -> Float[Tensor, "step batch d out"]:
@@ -39,7 +46,7 @@ def iterate(solver: Solver, problem: Any, steps: int) -> Float[Tensor, "step bat
     Raises:
         ValueError: fewer than one step, a setting that diverges on this problem, or a step whose iterate is not finite.
     """
-    return torch.stack([state["w"] for state in states(solver, problem, steps)])
+    return torch.stack([state["w"] for state in run(solver, problem, steps)])
 
 
 def check_steps(owner: str, steps: int) -> None:

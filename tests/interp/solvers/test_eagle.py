@@ -1,13 +1,17 @@
 """EAGLE with estimated norms, with a sketch, and its conserved quantity."""
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from interp.solvers import EAGLE, T3, THEORY, LeastSquares, PseudoInverseEAGLE, SketchedEAGLE, iterate, states
+from interp.convergence import steps_to, trajectory
+from interp.solvers import EAGLE, T3, THEORY, LeastSquares, PseudoInverseEAGLE, SketchedEAGLE, iterate, solve, states
 from interp.solvers.sketched_eagle import frame
 from interp.solvers.spectral_norm import power_squared_norm, squared_norm
+from tests.interp.solvers import row_references
 from tests.interp.solvers.cases import squares
 
 
@@ -22,6 +26,19 @@ def spread(kappa: float, d: int, n: int, out: int = 1, seed: int = 0) -> tuple[L
 
 def relative(w: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return (w - exact).flatten(1).norm(dim=1) / exact.norm()
+
+
+@pytest.mark.parametrize(("kappa", "count"), [(1e2, 16), (1e3, 21), (1e4, 27), (1e5, 33)])
+def test_steps_to_1e_8(kappa: float, count: int):
+    """The recursion in scalars at 1,000 log-uniform singular values; a dense system of 120 × 60; and lstsq."""
+    sigma = np.logspace(0, -math.log10(kappa), 1000)
+    factors = itertools.accumulate(row_references.eagle_factors(*THEORY)(sigma**2), np.multiply)
+    errors = [float(np.sqrt(np.mean(r**2))) for r in itertools.islice(factors, 40)]
+    assert next(step for step, error in enumerate(errors, start=1) if error < 1e-8) == count
+    problem, exact = spread(kappa, 60, 120)
+    found = solve(EAGLE(), problem, tolerance=0.0, max_steps=count + 1)
+    assert (steps_to(trajectory(iterate(EAGLE(), problem, count + 1), exact), 1e-8).steps[0] or 99) <= count + 1
+    assert relative(found.w, torch.linalg.lstsq(problem.A, problem.C).solution) < 1e-6
 
 
 @pytest.mark.parametrize(("n", "d"), [(7, 5), (5, 7)])
