@@ -91,14 +91,18 @@ def over_prompts(
     return bootstrap(lambda chosen: statistic(errors[:, chosen.long()]).double(), indices, note, seed)
 
 
-def predicted_errors(sigma: Float[Tensor, " value"], eta: float, gamma: float, steps: int) -> Float[Tensor, " step"]:
+def predicted_errors(
+    sigma: Float[Tensor, "*set value"], eta: float | Tensor, gamma: float | Tensor, steps: int
+) -> Float[Tensor, "step *set"]:
     """The recursion of EAGLE in scalars, σ ← σ (1 + η σ²/ν²) and r ← r (1 − γ σ²/ν²) with ν the largest σ of the
-    step: rms of r over the values, which is the error of an isotropic w."""
+    step: rms of r over the values, which is the error of an isotropic w. Constants a set: tensors [*set, 1]."""
+    sigma = sigma / sigma.amax(-1, keepdim=True)
     error, seen = torch.ones_like(sigma), []
     for _ in range(steps + 1):
-        seen.append(error.square().mean().sqrt())
-        square = (sigma / sigma.max()).square()
+        seen.append(rms(error))
+        square = sigma.square()
         error, sigma = error * (1 - gamma * square), (sigma * (1 + eta * square)).abs()
+        sigma = sigma / sigma.amax(-1, keepdim=True).clamp(min=1e-300)
     return torch.stack(seen)
 
 
