@@ -33,6 +33,8 @@ class HeadProjection:
         qk, vp: Q_xx and V_xx as c · projection of their numerical rank; vp is None where V_xx is 0 or nothing reads it.
         levels: (b₁, b₂) of V_xx ≈ b₁ P + b₂ (I − P), P the projection of Q_xx; b₂ is 0 where P is the identity.
         levels_residual: ‖V_xx − b₁P − b₂(I − P)‖ / ‖V_xx‖.
+        in_P: shares tr(P P')/min rank of the directions that V_xx reads (left singular vectors) and of those that it
+            writes (right ones) with P. V = b₁ P has 1 and 1; a V that carries P elsewhere reads 1 and writes less.
         difference: min over ± of ‖Q_xx/‖Q_xx‖ ∓ V_xx/‖V_xx‖‖.
         into_y: (c, ‖V_yy − c I‖ / ‖V_yy‖), or None where V_yy is 0.
         elsewhere: parts of ‖Q‖ outside Q_xx, and of ‖V‖ (what something reads) outside V_xx and V_yy.
@@ -46,6 +48,7 @@ class HeadProjection:
     vp: NearProjection | None
     levels: tuple[float, float] | None
     levels_residual: float | None
+    in_P: tuple[float, float] | None
     difference: float | None
     into_y: tuple[float, float] | None
     elsewhere: tuple[float, float]
@@ -54,7 +57,7 @@ class HeadProjection:
 
     def to_dict(self) -> dict[str, Any]:
         plain = ("number", "size", "levels_residual", "difference", "explained")
-        pairs = {name: getattr(self, name) for name in ("levels", "into_y", "elsewhere")}
+        pairs = {name: getattr(self, name) for name in ("levels", "in_P", "into_y", "elsewhere")}
         return {
             **{name: getattr(self, name) for name in plain},
             **{name: None if pair is None else list(pair) for name, pair in pairs.items()},
@@ -107,6 +110,7 @@ def describe_head(
         vp=nearest_projection(V_xx, numerical_rank(V_xx)) if alive else None,
         levels=levels,
         levels_residual=residual,
+        in_P=_shares(V_xx, qk) if alive else None,
         difference=_difference(Q_xx, V_xx) if alive else None,
         into_y=scalar(V_yy) if V_yy.norm() > VANISHES * V.norm() else None,
         elsewhere=(_outside(Q, [Q_xx]), _outside(V, [V_xx, V_yy])),
@@ -127,6 +131,15 @@ def _two_levels(V: Float[Tensor, "x x"], P: Float[Tensor, "x x"]) -> tuple[tuple
     rest = torch.eye(len(P)).to(P) - P
     b = [((part * V).sum() / part.square().sum()).item() if part.norm() > 1e-9 else 0.0 for part in (P, rest)]
     return (b[0], b[1]), ((V - b[0] * P - b[1] * rest).norm() / V.norm()).item()
+
+
+def _shares(V: Float[Tensor, "x x"], qk: NearProjection) -> tuple[float, float]:
+    """Of the directions that V reads and writes with those of P."""
+    rank = numerical_rank(V)
+    left, _, right = torch.linalg.svd(V)
+    frames = left[:, :rank], right[:rank].mT
+    read, written = ((qk.P @ frame).square().sum().item() / min(rank, qk.rank) for frame in frames)
+    return read, written
 
 
 def _difference(first: Float[Tensor, "x x"], second: Float[Tensor, "x x"]) -> float:

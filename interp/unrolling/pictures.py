@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from interp.unrolling.head_projection import HeadProjection
-from interp.unrolling.projections import GroupProjection, Overlap, Projections
+from interp.unrolling.projections import GroupProjection, Overlap, Projections, distinct_heads
 from interp.unrolling.tables import ABSENT, line, wrapped
 
 BOUND = 0.1
@@ -81,6 +81,7 @@ def to_lines(found: Projections) -> list[str]:
         *(text for group in found.groups for text in _table(group, found.width)),
         "  ranks of Q, V; p of eigenvalues and of entries if c S Sᵀ, S uniform, had the residual as noise;",
         "  V fit: residual of b₁P + b₂(I − P); Q ∓ V: difference of their shapes, up to sign",
+        *_carried(found),
         "sum over heads: Σ_h v_h Q_h,xx against c·I, and what words explain of it (alone: of one head)",
         *(text for group in found.groups for text in _sum_lines(group)),
         *_overlap_lines(found),
@@ -107,6 +108,13 @@ def _cells(head: HeadProjection, width: int) -> list[str]:
     b2 = None if head.qk.rank == width else b2
     numbers = (head.qk.residual, *tests, b1, b2, head.levels_residual, head.difference)
     return [ranks, *(ABSENT if value is None else f"{value:.3g}" for value in numbers)]
+
+
+def _carried(found: Projections) -> list[str]:
+    """Where V of lower rank reads and writes, by layer.head."""
+    heads = [(layer, head) for layer, head in distinct_heads(found.groups) if head.vp and head.vp.rank < found.width]
+    parts = [f"{layer}.{head.number} {head.in_P[0]:.2f}, {head.in_P[1]:.2f}" for layer, head in heads if head.in_P]
+    return wrapped("  V_xx reads, writes in P (share): ", parts) if 0 < len(parts) <= LISTED_PAIRS else []
 
 
 def _sum_lines(group: GroupProjection) -> list[str]:

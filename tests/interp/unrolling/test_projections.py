@@ -73,6 +73,16 @@ def test_q_and_v_alike_up_to_sign():
     assert apart.difference == pytest.approx((2 - 2 * cosine) ** 0.5)
 
 
+def test_where_v_reads_and_writes():
+    """A V that carries P to other directions reads in P and writes elsewhere; no b₁, b₂ describe it."""
+    carrier = -0.5 * FRAME[:, :3] @ FRAME[:, 2:5].T
+    found = projections(rule_of([(span(0, 1, 2), carrier)]))
+    head = found.groups[0].own[0]
+    assert head.in_P == pytest.approx((1.0, 1 / 3)) and head.levels_residual is not None and head.levels_residual > 0.9
+    assert "V_xx reads, writes in P (share): 0.0 1.00, 0.33" in str(found)
+    assert projections(rule_of([(span(0, 1, 2), span(0, 1, 2))])).groups[0].own[0].in_P == pytest.approx((1.0, 1.0))
+
+
 def test_overlaps_are_shares_of_common_directions():
     found = projections(rule_of([(span(0, 1, 2), EYE), (span(1, 2, 3, 4), EYE)], [(span(0, 1, 2), EYE)]))
     shares = {(overlap.first, overlap.second): overlap.share for overlap in found.overlaps}
