@@ -1,6 +1,6 @@
 """The loop with a stopping rule: what was reached is always said."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -9,6 +9,8 @@ from torch import Tensor
 
 from interp.solvers.iterate import Solver, check_finite, check_steps
 from interp.solvers.problems import LeastSquares, Quadratic
+
+MEASURES = {"gradient": "relative gradient", "step": "relative step"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +22,8 @@ class Solution:
         steps: how many steps led to it.
         converged: is the residual at most the tolerance.
         at_floor: did it stop at rounding, which more steps cannot mend.
-        residual: the relative gradient ‖G w − moment‖ / ‖moment‖.
-        tolerance: what was asked for.
+        residual: the relative gradient ‖G w − moment‖ / ‖moment‖, or the relative step ‖w_k − w_{k−1}‖ / ‖w_k‖.
+        tolerance, measure: what was asked for.
     """
 
     w: Float[Tensor, "batch d out"]
@@ -30,6 +32,11 @@ class Solution:
     at_floor: Bool[Tensor, "batch"]
     residual: Float[Tensor, "batch"]
     tolerance: float
+    measure: str = "gradient"
+
+    @property
+    def stopped(self) -> Bool[Tensor, "batch"]:
+        return self.converged | self.at_floor
 
     def __str__(self) -> str:
         count, done = len(self.steps), int(self.converged.sum())
@@ -37,7 +44,8 @@ class Solution:
         steps = f"{most} steps" if least == most else f"{least} to {most} steps"
         stuck = f", {int(self.at_floor.sum())} at the rounding floor" if self.at_floor.any() else ""
         head = "converged" if done == count else f"NOT converged on {count - done} of {count} prompts{stuck}"
-        return f"{head}: {steps}, relative gradient at most {self.residual.max():.1e} (asked for {self.tolerance:.1e})"
+        reached = f"{MEASURES[self.measure]} at most {self.residual.max():.1e} (asked for {self.tolerance:.1e})"
+        return f"{head}: {steps}, {reached}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without w."""
@@ -45,39 +53,77 @@ class Solution:
         return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in plain.items()}
 
 
-def solve(solver: Solver, problem: Quadratic, *, tolerance: float = 1e-8, max_steps: int = 100) -> Solution:
-    """Step until the relative gradient ‖G w − moment‖ / ‖moment‖ of every prompt is at most the tolerance.
+def solve(
+    solver: Solver, problem: Quadratic, *, tolerance: float = 1e-8, max_steps: int = 100, measure: str = "gradient"
+) -> Solution:
+    """Step until the residual of every prompt is at most the tolerance; a prompt keeps the iterate at which it stopped.
 
-    A prompt keeps the iterate at which it stopped; it also stops, not converged, where its gradient is no larger than
-    the rounding of its own computation. A solver of limited `depth` (a rule from a transformer) gets no more steps than
-    that. The relative error of w can be up to κ(G) times the relative gradient: where κ(A) = 1e4, ask for less.
+    A prompt also stops, not converged, where rounding is all that is left: its gradient is no larger than the rounding
+    of its computation (and its steps no longer shrink, where steps are measured). A solver of limited `depth` (a rule
+    from a transformer) gets no more steps than that.
+
+    Args:
+        measure: "gradient", ‖G w − moment‖ / ‖moment‖, which says little of w where κ is large: the relative error of w
+            can be κ(A)² times as large (measured with EAGLE at 1e-8: error 1e-7 at κ = 1e2, .05 at 1e4, .4 at 1e5).
+            "step", ‖w_k − w_{k−1}‖ / ‖w_k‖: the error left is at most ρ/(1 − ρ) times that for a method that gains a
+            factor ρ a step, so below it for EAGLE and T₃, and far above it for gradient descent.
 
     Raises:
-        ValueError: fewer than one step, a tolerance below 0, or a step that diverges, with the step and ‖w‖: a value is
-            not finite, or the relative gradient has passed 1/ε of the precision, after which no digit is right.
+        ValueError: fewer than one step, a tolerance below 0, an unknown measure, or a step that diverges, with the step
+            and the size of w: a value is not finite, or the relative gradient has passed 1/ε, after which no digit is
+            right.
     """
     check_steps("solve", max_steps)
     if not 0 <= tolerance < float("inf"):
         raise ValueError(f"solve: tolerance={tolerance} must be finite and at least 0")
-    state, open_ended = solver.start(problem), getattr(solver, "depth", None)
-    found = _stop(problem, None, state["w"], 0, tolerance)
-    for step in range(1, (max_steps if open_ended is None else min(max_steps, open_ended)) + 1):
-        if (found.converged | found.at_floor).all():
+    if measure not in MEASURES:
+        raise ValueError(f"solve: measure={measure!r} is unknown; known measures: {', '.join(MEASURES)}")
+    state, depth = solver.start(problem), getattr(solver, "depth", max_steps)
+    found = _first(problem, state["w"], tolerance, measure)
+    for step in range(1, min(max_steps, depth) + 1):
+        if found.stopped.all():
             break
         state = solver.step(problem, state)
-        before, found = found, _stop(problem, found, state["w"], step, tolerance)
-        check_finite(solver, found.w, step, before.w)
-        _check_bounded(solver, found, step)
+        w = torch.where(found.stopped[:, None, None], found.w, state["w"])
+        check_finite(solver, w, step, found.w)
+        found = _next(solver, problem, found, w, step)
     return found
+
+
+def _first(problem: Quadratic, w: Tensor, tolerance: float, measure: str) -> Solution:
+    gradient, _ = relative_gradient(problem, w)
+    residual = gradient if measure == "gradient" else torch.where(gradient == 0, 0, torch.inf).to(gradient)
+    nowhere = torch.zeros_like(residual, dtype=torch.bool)
+    steps = torch.zeros(len(w), dtype=torch.int64)
+    return Solution(w, steps, residual <= tolerance, nowhere, residual, tolerance, measure)
+
+
+def _next(solver: Solver, problem: Quadratic, found: Solution, w: Tensor, step: int) -> Solution:
+    """The solution after a step: prompts that had stopped stay as they are."""
+    gradient, rounding = relative_gradient(problem, w)
+    _check_bounded(solver, float(gradient.max()), w, step)
+    residual, floor = gradient, gradient <= rounding
+    if found.measure == "step":
+        size = _norm(w)
+        residual = _norm(w - found.w) / torch.where(size > 0, size, 1)
+        floor &= residual >= found.residual
+    moving, converged = ~found.stopped, residual <= found.tolerance
+    return replace(
+        found,
+        w=w,
+        steps=torch.where(moving.cpu(), step, found.steps),
+        converged=found.converged | (moving & converged),
+        at_floor=found.at_floor | (moving & floor & ~converged),
+        residual=torch.where(moving, residual, found.residual),
+    )
 
 
 def relative_gradient(problem: Quadratic, w: Float[Tensor, "batch d out"]) -> tuple[Tensor, Tensor]:
     """‖G w − moment‖ / ‖moment‖ [batch], and what rounding makes of it. From the rows, Aᵀ(A w − C), where there are."""
     eps = torch.finfo(w.dtype).eps
     if isinstance(problem, LeastSquares):
-        fitted = problem.A @ w
-        gradient = problem.A.mT @ (fitted - problem.C) + problem.lam * w
-        size = _norm(problem.A) * (_norm(fitted) + _norm(problem.C)) + problem.lam * _norm(w)
+        gradient = problem.A.mT @ (problem.A @ w - problem.C) + problem.lam * w
+        size = _norm(problem.A) * (_norm(problem.A) * _norm(w) + _norm(problem.C)) + problem.lam * _norm(w)
     else:
         gradient, size = problem.gradient(w), _norm(problem.G) * _norm(w) + _norm(problem.moment)
     unit = _norm(problem.moment)
@@ -89,28 +135,9 @@ def _norm(matrix: Float[Tensor, "batch row column"]) -> Float[Tensor, "batch"]:
     return torch.linalg.matrix_norm(matrix)
 
 
-def _stop(problem: Quadratic, before: Solution | None, w: Tensor, step: int, tolerance: float) -> Solution:
-    """The solution after a step: prompts that had stopped stay as they are."""
-    residual, rounding = relative_gradient(problem, w)
-    steps, converged = torch.full((len(w),), step), residual <= tolerance
-    at_floor = ~converged & (residual <= rounding)
-    if before is None:
-        return Solution(w, steps, converged, at_floor, residual, tolerance)
-    stopped = before.converged | before.at_floor
-    return Solution(
-        torch.where(stopped[:, None, None], before.w, w),
-        torch.where(stopped.cpu(), before.steps, steps),
-        before.converged | (converged & ~stopped),
-        before.at_floor | (at_floor & ~stopped),
-        torch.where(stopped, before.residual, residual),
-        tolerance,
-    )
-
-
-def _check_bounded(solver: Solver, found: Solution, step: int) -> None:
-    worst = float(found.residual.max())
-    if worst > 1 / torch.finfo(found.residual.dtype).eps:
+def _check_bounded(solver: Solver, gradient: float, w: Tensor, step: int) -> None:
+    if gradient > 1 / torch.finfo(w.dtype).eps:
         raise ValueError(
-            f"{type(solver).__name__}: step {step} diverges: the relative gradient has reached {worst:.3g} and "
-            f"‖w‖ {float(_norm(found.w).max()):.3g}; take smaller coefficients, or larger norms"
+            f"{type(solver).__name__}: step {step} diverges: the relative gradient has reached {gradient:.3g} and ‖w‖ "
+            f"{float(_norm(w).max()):.3g}; take smaller coefficients, or larger norms"
         )

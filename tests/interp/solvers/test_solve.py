@@ -5,6 +5,8 @@ import torch
 
 from interp.solvers import (
     EAGLE,
+    T3,
+    THEORY,
     ChebyshevSemiIteration,
     ClosedForm,
     ConjugateGradient,
@@ -15,6 +17,7 @@ from interp.solvers import (
     solve,
 )
 from tests.interp.solvers.cases import kernel, ridge, squares
+from tests.interp.solvers.test_eagle import spread
 
 SOLVERS = [EAGLE(), GradientDescent(), ConjugateGradient(), ChebyshevSemiIteration(), NewtonSchulz(), ClosedForm()]
 
@@ -71,6 +74,28 @@ def test_other_problems(problem):
     assert torch.allclose(found.w, torch.linalg.solve(problem.G, problem.moment), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("point", [THEORY, T3])
+@pytest.mark.parametrize("kappa", [10.0, 1e3, 1e5])
+def test_last_step_bounds_the_error_of_eagle_where_the_gradient_does_not(point: tuple[float, float], kappa: float):
+    problem, exact = spread(kappa, 40, 60)
+    by_step = solve(EAGLE(*point), problem, tolerance=1e-8, measure="step")
+    assert by_step.converged.all() and (by_step.w - exact).norm() < 1e-8 * exact.norm()
+    before = iterate(EAGLE(*point), problem, int(by_step.steps))[-2]
+    assert float(by_step.residual) == pytest.approx(float((by_step.w - before).norm() / by_step.w.norm()))
+    assert "relative step at most" in str(by_step)
+    if kappa == 1e5:
+        by_gradient = solve(EAGLE(*point), problem, tolerance=1e-8)
+        assert by_gradient.converged.all() and (by_gradient.w - exact).norm() > 1e-5 * exact.norm()
+
+
+def test_steps_end_at_rounding_too():
+    """Noisy labels on a singular matrix: rounding in the null space grows, and the steps with it."""
+    found = solve(EAGLE(), squares(rank=2), tolerance=0.0, measure="step")
+    assert found.at_floor.all() and found.steps.max() < 25
+    exact = torch.linalg.pinv(squares(rank=2).A, rtol=1e-10) @ squares(rank=2).C
+    assert torch.allclose(found.w, exact, atol=1e-8)
+
+
 def test_labels_of_zeros_are_solved_before_the_first_step():
     problem = squares()
     found = solve(EAGLE(), LeastSquares(problem.A, torch.zeros_like(problem.C)))
@@ -97,6 +122,8 @@ def test_growth_that_ends_well_is_no_divergence():
 def test_refused_in_a_sentence():
     with pytest.raises(ValueError, match="solve: steps=0 must be a whole number"):
         solve(EAGLE(), squares(), max_steps=0)
+    with pytest.raises(ValueError, match="measure='error' is unknown; known measures: gradient, step"):
+        solve(EAGLE(), squares(), measure="error")
     with pytest.raises(ValueError, match=r"solve: tolerance=-1\.0 must be finite and at least 0"):
         solve(EAGLE(), squares(), tolerance=-1.0)
     for dtype in (torch.complex128, torch.int64):
