@@ -1,0 +1,102 @@
+"""The EAGLE form nearest to an extracted rule: what is left of each layer if it is exactly the published update.
+
+A layer's head becomes Q = diag(c P, 0), V = diag(b₁P + b₂(I − P), −γ I): two numbers where Q_xx has full rank (P = I,
+η = c b₁), four and a projection P of rank r where it is rank-limited. Every group of heads keeps its largest canonical
+head and loses the others.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.unrolling import UpdateRule
+from interp.unrolling.circuits import Group
+from interp.unrolling.fit import explained
+from interp.unrolling.moments import check_prompts
+from interp.unrolling.rule import live_part
+from interp.unrolling.spectral import xy_slices
+
+RANK = 1e-3
+"""Singular values of Q_xx below this share of the largest count as 0: limited rank is exact, trained size is not."""
+
+
+@dataclass(frozen=True)
+class HeadForm:
+    """The numbers of one head: Q_xx ≈ P of rank `rank`, V_xx ≈ η P + outside (I − P), V_yy ≈ −γ I."""
+
+    rank: int
+    eta: float
+    outside: float
+    gamma: float
+
+
+def eagle_form(rule: UpdateRule) -> tuple[UpdateRule, list[list[HeadForm]]]:
+    """The rule whose exact level is the EAGLE form of `rule`, and its numbers by layer and group."""
+    x, y = xy_slices(rule.layout)
+    layers, numbers = [], []
+    for layer in rule.layers:
+        formed = [_form(item.group, x, y) for item in layer.groups]
+        groups = (replace(item, group=group) for item, (group, _) in zip(layer.groups, formed, strict=True))
+        layers.append(replace(layer, groups=tuple(groups)))
+        numbers.append([head for _, head in formed])
+    return replace(rule, layers=tuple(layers)), numbers
+
+
+def _form(group: Group, x: slice, y: slice) -> tuple[Group, HeadForm]:
+    Q, V = group.Q[0], group.V[0]
+    P, scale, rank = projection(Q[x, x])
+    inside = ((P @ V[x, x]).trace() / rank).item()
+    rest = P.shape[0] - rank
+    outside = ((V[x, x].trace() - rank * inside) / rest).item() if rest else 0.0
+    gamma = -V[y, y].diagonal().mean().item()
+    formed_Q, formed_V = torch.zeros_like(Q), torch.zeros_like(V)
+    formed_Q[x, x] = scale * P
+    formed_V[x, x] = inside * P + outside * (torch.eye(len(P)).to(P) - P)
+    formed_V[y, y] = -gamma * torch.eye(V[y, y].shape[0]).to(V)
+    head = HeadForm(rank, scale * inside, scale * outside, scale * gamma)
+    return replace(group, Q=formed_Q[None], V=formed_V[None]), head
+
+
+def projection(matrix: Float[Tensor, "d d"]) -> tuple[Float[Tensor, "d d"], float, int]:
+    """P, c, r with matrix ≈ c P: the orthogonal projection on the r leading eigenvectors of the symmetric part."""
+    sigma = torch.linalg.svdvals(matrix)
+    rank = int((sigma > RANK * sigma[0]).sum())
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    leading = values.abs().argsort(descending=True)[:rank]
+    return vectors[:, leading] @ vectors[:, leading].T, values[leading].mean().item(), rank
+
+
+@dataclass(frozen=True)
+class LayerFidelity:
+    """The form against the rule on one layer, from the rule's own input, over what reaches the output.
+
+    Args:
+        explained: 1 − ‖ΔZ − Δ̂Z‖² / ‖ΔZ‖².
+        fidelity: median over prompts of ‖ΔZ − Δ̂Z‖² over the number of entries of Z, the published measure.
+        norm: the largest ‖A_l‖₂ over prompts, where rows lie on machines of a machine's rows.
+    """
+
+    explained: float
+    fidelity: float
+    norm: float
+
+
+def layer_fidelity(rule: UpdateRule, form: UpdateRule, prompts: object) -> list[LayerFidelity]:
+    """Layer by layer, how much of the exact rule its form keeps."""
+    states = list(rule.states(check_prompts(prompts, rule.layout), "exact"))
+    results = []
+    for index, z in enumerate(states[:-1]):
+        layer = rule.layers[index]
+        truth = live_part(layer, rule.layout, rule.step(index, z, "exact"))
+        guess = live_part(layer, rule.layout, form.step(index, z, "exact"))
+        gap = (guess - truth).flatten(1).square().sum(1).median().item() / z[0].numel()
+        results.append(LayerFidelity(explained(guess, truth), gap, _largest_norm(rule, z)))
+    return results
+
+
+def _largest_norm(rule: UpdateRule, z: Float[Tensor, "batch token D"]) -> float:
+    x, _ = xy_slices(rule.layout)
+    A = z[:, : -rule.layout.n_query, x].unflatten(1, (rule.layout.machines, -1))
+    return torch.linalg.matrix_norm(A, ord=2).max().item()
