@@ -1,6 +1,5 @@
 """EAGLE's iterations grow with log κ, and are orders of magnitude fewer than those of first-order methods."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,11 +24,14 @@ EAGLE_STEPS = 60
 
 @dataclass(frozen=True)
 class Sizes:
-    """n = d, prompts a κ, and the most steps of conjugate gradients."""
+    """n = d, prompts a κ, and the most steps of conjugate gradients; at κ = 1e5 a quarter of them."""
 
     d: int = 240
-    prompts: int = 4
+    prompts: int = 3
     cg_steps: int = 20_000
+
+    def cg_limit(self, kappa: float) -> int:
+        return self.cg_steps if kappa <= CG_KAPPA else self.cg_steps // 4
 
 
 FULL = Sizes(prompts=16, cg_steps=100_000)
@@ -58,7 +60,7 @@ def measure_at(sizes: Sizes, settings: Settings) -> Findings:
         _table(counts, sizes),
         {f"{kappa:g}": {name: values.tolist() for name, values in of.items()} for kappa, of in counts.items()}
         | {"sizes": asdict(sizes)},
-        partial(_draw, counts, sizes.cg_steps),
+        partial(_draw, counts, sizes),
     )
 
 
@@ -67,7 +69,7 @@ def _counts(kappa: float, sizes: Sizes, settings: Settings) -> Counts:
     system = log_uniform(kappa, (sizes.d, sizes.d), sizes.prompts, settings.seed, device=settings.device)
     return {
         "EAGLE": _iterated(EAGLE(), system, EAGLE_STEPS),
-        "CG": _iterated(ConjugateGradient(), system, sizes.cg_steps),
+        "CG": _iterated(ConjugateGradient(), system, sizes.cg_limit(kappa)),
         "CG, exact arithmetic": cg_in_exact_arithmetic(system, TOLERANCE),
         "GD": descent_counts(system, TOLERANCE),
     }
@@ -115,7 +117,7 @@ def _table(counts: Mapping[float, Counts], sizes: Sizes) -> str:
     names = list(next(iter(counts.values())))
     lines = ["iterations to 1e-6, median over prompts", "κ       " + "".join(f"{name:>22}" for name in names)]
     for kappa, of in counts.items():
-        cells = [_cell(of[name], sizes.cg_steps if name == "CG" else None) for name in names]
+        cells = [_cell(of[name], sizes.cg_limit(kappa) if name == "CG" else None) for name in names]
         lines.append(f"{kappa:<8.0e}" + "".join(f"{cell:>22}" for cell in cells))
     return "\n".join(lines)
 
@@ -125,12 +127,15 @@ def _cell(values: Float[Tensor, " prompt"], limit: int | None) -> str:
     return f"> {limit}" if limit is not None and middle > limit else f"{middle:.4g}"
 
 
-def _draw(counts: Mapping[float, Counts], cg_steps: int, path: Path) -> None:
+def _draw(counts: Mapping[float, Counts], sizes: Sizes, path: Path) -> None:
     """Without the κ at which conjugate gradients had not arrived."""
-    limits = {name: cg_steps if name == "CG" else math.inf for name in counts[KAPPAS[0]]}
     curves = {
-        name: [(kappa, middle) for kappa in KAPPAS if (middle := _median(counts[kappa][name])) <= limit]
-        for name, limit in limits.items()
+        name: [
+            (kappa, _median(of[name]))
+            for kappa, of in counts.items()
+            if name != "CG" or _median(of[name]) <= sizes.cg_limit(kappa)
+        ]
+        for name in counts[KAPPAS[0]]
     }
     drawn = {name: ([x for x, _ in points], [y for _, y in points]) for name, points in curves.items()}
     title = "Iterations to a relative error of 1e-6"

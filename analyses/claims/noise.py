@@ -19,7 +19,7 @@ KAPPA = 1e3
 NOISE = 0.01  # of the labels' rms
 NOISES = (0.001, 0.01, 0.1)
 STEPS = 32
-CG_STEPS = 1_000
+CG_STEPS = 700
 PENALTIES = torch.logspace(-10, 1, 221, dtype=torch.float64).tolist()
 GD_STEPS = torch.logspace(0, 9, 181, dtype=torch.float64).tolist()
 
@@ -47,7 +47,7 @@ class Errors:
 
 
 def measure(settings: Settings) -> Findings:
-    return measure_at(240, 64 if settings.full else 16, settings)
+    return measure_at(240, 64 if settings.full else 10, settings)
 
 
 def measure_at(d: int, prompts: int, settings: Settings) -> Findings:
@@ -92,30 +92,39 @@ def errors_of(system: System) -> Errors:
     return Errors(
         error_curve(EAGLE(), system, STEPS),
         system.error(solution).cpu(),
-        spectrum.errors([g / (g + penalty) for g in [spectrum.g] for penalty in PENALTIES]).amin(0),
+        spectrum.errors(spectrum.ridge(PENALTIES)).amin(0),
         error_curve(ConjugateGradient(), system, CG_STEPS).amin(0),
-        spectrum.errors([-torch.expm1(k * torch.log1p(-g / g[:, :1])) for g in [spectrum.g] for k in GD_STEPS]).amin(0),
+        spectrum.errors(spectrum.descent(GD_STEPS)).amin(0),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """What methods that filter singular values need: g = σ², falling, and the parts of the least-squares solution along
-    the right singular vectors."""
+    """What methods that filter singular values need, in coordinates along the right singular vectors of a square A:
+    g = σ², falling, the least-squares solution and the true w [prompt, value]."""
 
-    system: System
     g: Float[Tensor, "prompt value"]
-    parts: Float[Tensor, "prompt value d"]
+    solution: Float[Tensor, "prompt value"]
+    exact: Float[Tensor, "prompt value"]
 
     @classmethod
     def of(cls, system: System) -> "Spectrum":
         U, sigma, V = torch.linalg.svd(system.problem.A, full_matrices=False)
         along = (U.mT @ system.problem.C)[..., 0] / sigma
-        return cls(system, sigma.square(), along[..., None] * V)
+        return cls(sigma.square(), along, (V @ system.exact)[..., 0])
 
-    def errors(self, shares: Sequence[Float[Tensor, "prompt value"]]) -> Float[Tensor, "filter prompt"]:
-        """Errors of w with these shares of the parts: g/(g + λ) for ridge, 1 − (1 − ηg)^k for descent."""
-        return torch.stack([self.system.error((share[:, None] @ self.parts).mT) for share in shares]).cpu()
+    def ridge(self, penalties: Sequence[float]) -> Float[Tensor, "filter prompt value"]:
+        """g/(g + λ)."""
+        return torch.stack([self.g / (self.g + penalty) for penalty in penalties])
+
+    def descent(self, steps: Sequence[float]) -> Float[Tensor, "filter prompt value"]:
+        """1 − (1 − ηg)^k with η = 1/g_max."""
+        log_factor = torch.log1p(-self.g / self.g[:, :1])
+        return torch.stack([-torch.expm1(count * log_factor) for count in steps])
+
+    def errors(self, shares: Float[Tensor, "filter prompt value"]) -> Float[Tensor, "filter prompt"]:
+        """Relative errors of w that keeps these shares of the least-squares solution."""
+        return ((shares * self.solution - self.exact).norm(dim=2) / self.exact.norm(dim=1)).cpu()
 
 
 def _others(ratios: Mapping[float, float]) -> str:
@@ -125,7 +134,7 @@ def _others(ratios: Mapping[float, float]) -> str:
 def _table(found: Mapping[float, Errors]) -> str:
     names = ("EAGLE, converged", "EAGLE, best step", "ridge", "CG", "GD")
     lines = [
-        "median relative error of w, each at its best step or penalty",
+        f"median relative error of w, each at its best step or penalty (CG: of {CG_STEPS} steps)",
         f"{'σ':<8}" + "".join(map("{:>18}".format, names)),
     ]
     for noise, errors in found.items():

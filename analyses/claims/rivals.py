@@ -8,6 +8,7 @@ from analyses.claims.systems import System
 
 PRODUCTS = 3  # of matrices in an iteration of EAGLE, AᵀA, A G and B G; conjugate gradients: one of G and a vector
 MOST_STEPS = 2.0**60
+SPENT = 1e-14  # share of a vector outside of a space below which it lies in it
 
 
 def descent_counts(system: System, tolerance: float) -> Float[Tensor, "prompt"]:
@@ -39,16 +40,28 @@ def cg_in_exact_arithmetic(system: System, tolerance: float) -> Float[Tensor, "p
 
 def _krylov_steps(A: Float[Tensor, "n d"], exact: Float[Tensor, "d 1"], tolerance: float) -> int:
     """The first k at which the iterate of conjugate gradients is near enough: of all vectors V y of the Krylov space of
-    AᵀA and AᵀC, V an orthonormal basis that is orthogonalised twice at every step, the one that minimises ‖A V y − C‖.
-    """
-    labels = A @ exact
-    basis, vector = A.new_zeros(A.shape[1], 0), A.mT @ labels
-    for step in range(1, A.shape[1] + 1):
+    AᵀA and AᵀC, V an orthonormal basis of k vectors, the one that minimises ‖A V y − C‖. By bisection: the iterates'
+    distance to the solution never grows (Hestenes and Stiefel 1952)."""
+    labels, basis = A @ exact, _krylov_basis(A, exact)
+    low, high = 0, basis.shape[1]
+    while high - low > 1:
+        middle = (low + high) // 2
+        V = basis[:, :middle]
+        found = V @ torch.linalg.lstsq(A @ V, labels).solution
+        near = bool((found - exact).norm() <= tolerance * exact.norm())
+        low, high = (low, middle) if near else (middle, high)
+    return high
+
+
+def _krylov_basis(A: Float[Tensor, "n d"], exact: Float[Tensor, "d 1"]) -> Float[Tensor, "d step"]:
+    """Lanczos vectors of AᵀA from AᵀA w, each orthogonalised twice to all before; until nothing is left, at most d."""
+    basis, vector = A.new_zeros(A.shape[1], 0), A.mT @ (A @ exact)
+    for _ in range(A.shape[1]):
+        size = vector.norm()
         for _ in range(2):
             vector = vector - basis @ (basis.mT @ vector)
+        if vector.norm() <= SPENT * size:
+            break
         basis = torch.cat([basis, vector / vector.norm()], 1)
-        found = basis @ torch.linalg.lstsq(A @ basis, labels).solution
-        if (found - exact).norm() <= tolerance * exact.norm():
-            return step
         vector = A.mT @ (A @ basis[:, -1:])
-    return A.shape[1]
+    return basis

@@ -29,7 +29,7 @@ Counts = Mapping[str, Float[Tensor, "value prompt"]]
 
 
 def measure(settings: Settings) -> Findings:
-    return measure_at(*((240, 8) if settings.full else (48, 8)), VALUES, settings)
+    return measure_at(*((240, 8) if settings.full else (48, 4)), VALUES, settings)
 
 
 def measure_at(d: int, prompts: int, values: tuple[float, ...], settings: Settings) -> Findings:
