@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.visibility import ROLES, RULES, Visibility, machine_of, visibility_mask
 
-__all__ = ["ROLES", "RULES", "BlockLayout", "Visibility"]
+__all__ = ["ROLES", "RULES", "BlockLayout", "Visibility", "machine_of"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.layout import ROLES, BlockLayout
-from interp.visibility import machine_of
+from interp.layout import ROLES, BlockLayout, machine_of
 from models.transformer import HookedTransformer
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.kernels import divide_by_total
-from interp.layout import Visibility
-from interp.visibility import machine_of
+from interp.layout import Visibility, machine_of
 
 CHUNK = 64
 """Rows a chunk of a running sum: inside a chunk the pattern is formed, between chunks sums are carried."""
