@@ -5,7 +5,7 @@ from pathlib import Path
 
 from analyses.claims.claim import Findings, Settings
 from analyses.claims.plots import draw_curves
-from analyses.claims.wording import corrections, counts, hessians, online
+from analyses.claims.wording import corrections, counts, hessians, low_rank, online
 
 
 def measure(settings: Settings) -> Findings:
@@ -13,7 +13,7 @@ def measure(settings: Settings) -> Findings:
         [
             counts.measure(counts.FULL if settings.full else counts.Sizes(), settings),
             hessians.damped("eagle-d10"),
-            hessians.low_rank("eagle-lowrank", 256 if settings.full else 64, settings),
+            low_rank.measure("eagle-lowrank", 256 if settings.full else 64, settings),
             corrections.measure(32 if settings.full else 8, settings),
             online.measure(online.FULL if settings.full else online.Sizes(), settings),
         ]
