@@ -15,7 +15,7 @@ from models import zoo
 from models.prompts import Prompts
 
 MODELS = {1: "eagle-depth1", 2: "eagle-depth2", 3: "eagle-depth3", 4: "eagle-d10", 5: "eagle-deep"}
-PROMPTS = 128
+PROMPTS = 256
 SOLVERS = {"gradient descent, best fixed step": GradientDescent(), "Chebyshev semi-iteration": ChebyshevSemiIteration()}
 
 
@@ -26,6 +26,7 @@ class Seed:
     depth: int
     seed: int
     families: tuple[str, ...]
+    nearest: str
     error: float
 
     @property
@@ -50,7 +51,8 @@ def _seeds(depth: int, sample: Prompts) -> list[Seed]:
     found = []
     for number, model in zoo.seeds(MODELS[depth]).items():
         error = _pooled(model.double().predict(sample.tokens), sample)
-        found.append(Seed(depth, number, identify(model, sample).families, error))
+        answer = identify(model, sample)
+        found.append(Seed(depth, number, answer.families, answer.ranking[0].family, error))
     return found
 
 
@@ -82,7 +84,9 @@ def _order(best: Mapping[int, float]) -> Measurement:
 
 def _table(seeds: Sequence[Seed], solvers: Mapping[str, Mapping[int, float]]) -> str:
     lines = [f"{'layers':>6}  {'seed':>4}  {'error':>9}  named"]
-    lines += [f"{s.depth:>6}  {s.seed:>4}  {s.error:>9.3g}  {', '.join(s.families) or 'unknown'}" for s in seeds]
+    for s in seeds:
+        named = ", ".join(s.families) or f"unknown, nearest {s.nearest}"
+        lines.append(f"{s.depth:>6}  {s.seed:>4}  {s.error:>9.3g}  {named}")
     lines += ["errors of first-order solvers that know the spectrum, after as many steps"]
     lines += [f"  {name}: {', '.join(f'{error:.3g}' for error in errors.values())}" for name, errors in solvers.items()]
     return "\n".join(lines)

@@ -29,6 +29,7 @@ def measure(settings: Settings, prompts: int = PROMPTS) -> Findings:
     kept = list(range(1, heads + 1))
     canonical = [_squared(merged(rule, k).predict(sample.tokens, "exact"), sample) for k in kept]
     trained = [_squared(pruned(model, k).predict(sample.tokens), sample) for k in kept]
+    rescaled = [_squared(pruned(model, k, rescale=True).predict(sample.tokens), sample) for k in kept]
     whole = _squared(model.predict(sample.tokens), sample)
     measurements = {
         "one-head": _ratio(canonical[0], whole, f"{MODEL}: {_shares(rule)}"),
@@ -36,7 +37,7 @@ def measure(settings: Settings, prompts: int = PROMPTS) -> Findings:
             trained[0], whole, f"{MODEL}: the head of largest ‖Q_h‖‖V_h‖ in each layer, others zeroed"
         ),
     }
-    errors = {"heads of the canonical sum": canonical, "heads as trained": trained}
+    errors = {"canonical heads": canonical, "heads as trained": trained, "as trained, rescaled": rescaled}
     rms = {name: [values.mean().sqrt().item() for values in column] for name, column in errors.items()}
     return Findings(measurements, _table(kept, rms), {"heads": kept, **rms}, partial(_draw, kept, rms))
 
@@ -52,14 +53,32 @@ def merged(rule: UpdateRule, heads: int) -> UpdateRule:
 
 
 @torch.no_grad()
-def pruned(model: HookedTransformer, heads: int) -> HookedTransformer:
-    """The model with all but the `heads` largest heads of a layer, by ‖Q_h‖‖V_h‖, zeroed."""
+def pruned(model: HookedTransformer, heads: int, rescale: bool = False) -> HookedTransformer:
+    """The model with all but the `heads` largest heads of a layer, by ‖Q_h‖‖V_h‖, zeroed.
+
+    With `rescale`, those left are multiplied by the number a layer that brings Σ_h Q_h ⊗ V_h closest to what it was.
+    """
     smaller = copy.deepcopy(model)
     for block in smaller.blocks:
         attn = block.attn
-        sizes = (attn.W_Q @ attn.W_K.mT).flatten(1).norm(dim=1) * (attn.W_V @ attn.W_O).flatten(1).norm(dim=1)
-        attn.W_O[sizes.argsort(descending=True)[heads:]] = 0
+        Q, V = (attn.W_Q @ attn.W_K.mT).flatten(1), (attn.W_V @ attn.W_O).flatten(1)
+        products = (Q @ Q.T) * (V @ V.T)
+        order = products.diagonal().argsort(descending=True)
+        kept, lost = order[:heads], order[heads:]
+        attn.W_O[lost] = 0
+        if rescale:
+            attn.W_O[kept] *= products[kept].sum() / products[kept][:, kept].sum()
     return smaller
+
+
+def _why(rescaled: Float[Tensor, " prompt"], whole: Float[Tensor, " prompt"]) -> str:
+    """What keeps a head as it was trained from standing for all."""
+    ratio = (rescaled.mean() / whole.mean()).sqrt().item()
+    return (
+        f"{MODEL}: the head of largest ‖Q_h‖‖V_h‖ in each layer, others zeroed. Training splits one EAGLE head over "
+        f"several, each with a part of the step; scaled by one number a layer, the head that is left has {ratio:.3g} "
+        "times the error"
+    )
 
 
 def _squared(prediction: Float[Tensor, "prompt query y"], prompts: Prompts) -> Float[Tensor, " prompt"]:
@@ -81,7 +100,8 @@ def _shares(rule: UpdateRule) -> str:
     """What the largest canonical head holds of each layer's squared weight."""
     shares = []
     for layer in rule.layers:
-        sizes = [(q.norm() * v.norm()).item() ** 2 for q, v in zip(layer.groups[0].Q, layer.groups[0].V, strict=True)]
+        heads = layer.groups[0].group
+        sizes = [(q.norm() * v.norm()).item() ** 2 for q, v in zip(heads.Q, heads.V, strict=True)]
         shares.append(sizes[0] / sum(sizes))
     return (
         "the largest canonical head holds " + ", ".join(f"{share:.4f}" for share in shares) + " of the layers' weight"

@@ -52,6 +52,7 @@ def test_all_heads_kept_is_the_model_and_one_is_one():
     rule = unroll(model)
     torch.testing.assert_close(pruning.merged(rule, 8).predict(tokens, "exact"), model.predict(tokens))
     torch.testing.assert_close(pruning.pruned(model, 8).predict(tokens), model.predict(tokens))
+    torch.testing.assert_close(pruning.pruned(model, 8, rescale=True).predict(tokens), model.predict(tokens))
     one = pruning.pruned(model, 1)
     assert [(block.attn.W_O.flatten(1).norm(dim=1) > 0).sum().item() for block in one.blocks] == [1] * 4
     assert set(pruning.measure(Settings(), prompts=16).measurements) == set(CRITERIA["pruning"])
@@ -100,4 +101,4 @@ def test_depth_compares_every_seed_with_first_order_solvers():
     ],
 )
 def test_what_each_depth_is_expected_to_be_named(layers, families, expected):
-    assert depth.Seed(layers, 0, families, 0.1).as_expected == expected
+    assert depth.Seed(layers, 0, families, "EAGLE", 0.1).as_expected == expected
