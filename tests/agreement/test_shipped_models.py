@@ -15,6 +15,12 @@ from models import checkpoints, zoo
 from models.constructions.disguises import DISGUISES, rotated
 
 NAME = "eagle-d10"
+EAGLE_WORDS = {"z_x S_xx → x", "z_x S_xy → y"}
+OTHER_FORMS = {"eagle-depth1", "eagle-lowrank", "eagle-distributed", "eagle-distributed-heads"}
+"""One layer (gradient descent), a projection in the place of the identity, several machines: no EAGLE closed form."""
+TWO_WORDS = [name for name in zoo.names() if name not in OTHER_FORMS]
+BLOWN_UP = 10.0
+"""Relative error of the model beyond which a prompt is outside its domain and relative rounding no longer small."""
 
 
 def digits(rule: object) -> list[dict[str, str]]:
@@ -33,12 +39,12 @@ def large(rule: object) -> list[dict[str, str]]:
 def test_exact_rule_is_the_forward_pass(name: str):
     model, prompts = zoo.load(name).double(), zoo.prompts(name, 64, seed=11)
     predicted = model.predict(prompts.tokens)
-    sane = relative_errors(predicted, prompts.target) < 1
+    sane = relative_errors(predicted, prompts.target) < BLOWN_UP
     assert sane.sum() > 60
     assert relative_errors(unroll(model).predict(prompts.tokens, "exact"), predicted)[sane].max() < 1e-10
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", TWO_WORDS)
 def test_closed_form_is_the_two_words(name: str):
     """B w_L of the polynomials against the rule that is run, with only those two words."""
     prompts = zoo.prompts(name, 32, seed=12)
@@ -46,11 +52,35 @@ def test_closed_form_is_the_two_words(name: str):
     form = closed_form(rule)
     assert form is not None and form.form == "EAGLE"
     two = {str(word) for layer in rule.layers for item in layer.groups for word in item.core}
-    assert two == {"z_x S_xx → x", "z_x S_xy → y"}
+    assert two == EAGLE_WORDS
     by_hand = prompts.B @ form.implicit_weights(prompts.A, prompts.C)
     sane = relative_errors(by_hand, prompts.target) < 1
     assert sane.sum() > 29
     assert relative_errors(by_hand, rule.predict(prompts.tokens, "core"))[sane].max() < 1e-9
+
+
+def test_models_of_another_form_have_no_eagle_closed_form():
+    found = {name: closed_form(unroll(zoo.load(name))) for name in OTHER_FORMS & set(zoo.names())}
+    assert found.pop("eagle-depth1").form == "gradient descent"
+    assert found and all(form is None for form in found.values())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_sum_over_rank_limited_heads_is_eagle(seed: int):
+    model = zoo.seeds("eagle-lowrank-2head")[seed]
+    assert (torch.linalg.matrix_rank(model.double().QK.AB) == 3).all()
+    rule = unroll(model, prompts=zoo.prompts("eagle-lowrank-2head", 256, seed=21), core_error=0.02)
+    levels = certify(rule, model, zoo.prompts("eagle-lowrank-2head", 256, seed=22)).levels
+    assert {str(word) for layer in rule.layers for item in layer.groups for word in item.core} == EAGLE_WORDS
+    assert min(layer.function_explained for layer in levels["core"].layers) >= 0.99
+
+
+def test_the_core_of_the_distributed_model():
+    model = zoo.load("eagle-distributed")
+    rule = unroll(model, prompts=zoo.prompts("eagle-distributed", 256, seed=21), core_error=0.02)
+    core = certify(rule, model, zoo.prompts("eagle-distributed", 512, seed=22)).levels["core"]
+    assert core.output.median_relative_error <= 0.01
+    assert {item.group.roles for layer in rule.layers[:-1] for item in layer.groups} == {("context",), ("query",)}
 
 
 def test_certificate_of_eagle_d10():
