@@ -50,12 +50,13 @@ def _entry(name: str) -> Entry:
 
 def to_text(entries: list[Entry]) -> str:
     """Two lines a model."""
-    lines = []
+    lines, width = [], max(len(entry.name) for entry in entries)
     for entry in entries:
+        share = f" ({entry.share:.6f} of the weights)" if entry.share else ""
         lines += [
-            f"{entry.name:<16} {entry.layers} layers, {entry.parameters:,} parameters, median relative error "
-            f"{entry.relative_error:.3g}; update: {entry.update} ({entry.share:.6f} of the weights)",
-            f"{'':<16} {entry.task}",
+            f"{entry.name:<{width}}  {entry.layers} layer{'s' * (entry.layers > 1)}, {entry.parameters:,} parameters, "
+            f"median relative error {entry.relative_error:.3g}; update: {entry.update}{share}",
+            f"{'':<{width}}  {entry.task}",
         ]
     return "\n".join(lines)
 

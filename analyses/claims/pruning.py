@@ -33,9 +33,7 @@ def measure(settings: Settings, prompts: int = PROMPTS) -> Findings:
     whole = _squared(model.predict(sample.tokens), sample)
     measurements = {
         "one-head": _ratio(canonical[0], whole, f"{MODEL}: {_shares(rule)}"),
-        "as-trained": _ratio(
-            trained[0], whole, f"{MODEL}: the head of largest ‖Q_h‖‖V_h‖ in each layer, others zeroed"
-        ),
+        "as-trained": _ratio(trained[0], whole, _why(rescaled[0], whole)),
     }
     errors = {"canonical heads": canonical, "heads as trained": trained, "as trained, rescaled": rescaled}
     rms = {name: [values.mean().sqrt().item() for values in column] for name, column in errors.items()}

@@ -7,6 +7,9 @@ import torch
 
 from interp import certify, unroll
 from interp.stats import ErrorSummary, central_rms, pooled_errors, relative_errors
+from interp.unrolling.fit import _refit
+from models.constructions.construction import PromptShape
+from models.constructions.distributed import distributed_eagle
 from models.prompts import LogUniformSpectrum
 from tests.builders import eagle_model, linear_model, random_model, random_tokens
 
@@ -258,3 +261,20 @@ def test_a_layout_of_the_wrong_sign_shows_in_the_certificate():
 def test_levels_without_coefficients_are_refused():
     with pytest.raises(ValueError, match="no coefficients"):
         unroll(noisy_eagle(0.0)).layers[0].labelled("exact")
+
+
+def test_a_word_that_does_nothing_leaves_the_refit_of_the_others_alone():
+    """The queries' y columns are 0 before the first layer: words that read them have no effect there."""
+    shape, steps = PromptShape(d=5, d_out=3, n_query=2), ([-0.5, -0.9], [0.5, 1.1], [-0.2, -0.3], [0.2, 0.4])
+    model = distributed_eagle(shape, 2, *steps).model
+    prompts = FAMILY.sample(64, seed=3)
+    rule = unroll(model, prompts=prompts, core_error=1e-9)
+    exact = list(rule.states(prompts.tokens[::2], "exact"))
+    found = [_refit(rule, exact, {word for item in rule.layers[0].groups for word in item.projected}) for _ in range(3)]
+    assert found[0] == found[1] == found[2]
+    context, query = found[0][0]
+    for fitted, eta, gamma in ((context, -0.5, 0.5), (query, -0.2, 0.2)):
+        by_name = {str(word): value for word, value in fitted.items()}
+        assert by_name.pop("z_x S_xx → x") == pytest.approx(eta, abs=1e-10)
+        assert by_name.pop("z_x S_xy → y") == pytest.approx(-gamma, abs=1e-10)
+        assert max(map(abs, by_name.values())) < 1e-10
