@@ -116,6 +116,7 @@ _DISTRIBUTED = (
         n_heads=2,
         machines=4,
         visibility=(("machine", "none"), ("none", "context")),
+        sharpness=100.0,
     ),
     replace(
         _PUBLISHED,
