@@ -6,21 +6,33 @@ from typing import Any
 from models.prompts.completion import CovarianceFactors, LogUniformSpectrum
 from models.prompts.family import PromptFamily
 from models.prompts.nystrom import HaarNystrom, KernelNystrom
+from models.prompts.regression import GaussianRegression, LinearRegression, UniformRegression
 from models.prompts.value import Prompts
 
 __all__ = [
     "FAMILIES",
     "CovarianceFactors",
+    "GaussianRegression",
     "HaarNystrom",
     "KernelNystrom",
+    "LinearRegression",
     "LogUniformSpectrum",
     "PromptFamily",
     "Prompts",
+    "UniformRegression",
     "family_from_dict",
 ]
 
 FAMILIES: dict[str, type[PromptFamily]] = {
-    family.__name__: family for family in (LogUniformSpectrum, CovarianceFactors, HaarNystrom, KernelNystrom)
+    family.__name__: family
+    for family in (
+        LogUniformSpectrum,
+        CovarianceFactors,
+        HaarNystrom,
+        KernelNystrom,
+        UniformRegression,
+        GaussianRegression,
+    )
 }
 
 

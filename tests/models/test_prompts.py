@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from models.prompts import (
     FAMILIES,
     CovarianceFactors,
+    GaussianRegression,
     HaarNystrom,
     KernelNystrom,
     LogUniformSpectrum,
     Prompts,
+    UniformRegression,
     family_from_dict,
 )
 
@@ -27,6 +29,10 @@ EXAMPLES = [
     HaarNystrom(n=6, n_query=3, kappa=30),
     KernelNystrom(n=6, n_query=2),
     KernelNystrom(n=5, n_query=2, kernel="laplace", ridge=0.1, scale=3),
+    UniformRegression(n=10, d=10),
+    UniformRegression(n=7, d=3, n_query=2, scale=2),
+    GaussianRegression(n=20, d=5),
+    GaussianRegression(n=6, d=6, n_query=3, scale=0.5),
 ]
 every_family = pytest.mark.parametrize("family", EXAMPLES, ids=str)
 
@@ -184,6 +190,10 @@ def test_noise_moves_what_is_seen_and_not_the_answer():
     assert torch.equal(noisy.A, clean.sample(50, seed=0).A)
     assert torch.equal(noisy.target, clean.sample(50, seed=0).target)
     assert (noisy.C - clean.sample(50, seed=0).C).std().item() == pytest.approx(0.1, rel=0.05)
+    for clean in (UniformRegression(n=50, d=5), GaussianRegression(n=50, d=5)):
+        noisy, quiet = replace(clean, noise=0.1).sample(50, seed=0), clean.sample(50, seed=0)
+        assert torch.equal(noisy.target, quiet.target) and torch.equal(noisy.A, quiet.A)
+        assert (noisy.C - quiet.C).std().item() == pytest.approx(0.1, rel=0.05)
     noisy, clean = CovarianceFactors(noise=0.1).sample(50, seed=0), CovarianceFactors().sample(50, seed=0)
     assert torch.equal(noisy.target, clean.target) and noisy.tokens[:, -2:, -2:].eq(0).all()
     assert (noisy.A - clean.A).std().item() == pytest.approx(0.1, rel=0.05)
@@ -191,7 +201,13 @@ def test_noise_moves_what_is_seen_and_not_the_answer():
 
 @pytest.mark.parametrize(
     "family",
-    [LogUniformSpectrum(n=6, d=4), LogUniformSpectrum(n=6, d=5, rank=3, scale=2), CovarianceFactors(rank=4)],
+    [
+        LogUniformSpectrum(n=6, d=4),
+        LogUniformSpectrum(n=6, d=5, rank=3, scale=2),
+        CovarianceFactors(rank=4),
+        UniformRegression(n=6, d=4, scale=2),
+        GaussianRegression(n=6, d=4),
+    ],
     ids=str,
 )
 def test_spanning_queries_have_the_second_moment_of_random_ones(family):
@@ -211,6 +227,47 @@ def test_spanning_queries_are_orthonormal_on_the_row_space():
 def test_nystrom_queries_are_no_independent_draw():
     assert HaarNystrom(n=4, n_query=2).spanning() is None and KernelNystrom(n=4, n_query=2).spanning() is None
     assert CovarianceFactors(noise=0.1).spanning() is None
+
+
+def test_uniform_regression_is_the_setting_of_the_literature():
+    prompts = UniformRegression(n=10, d=10).sample(20000, seed=0)
+    inputs = torch.cat([prompts.A, prompts.B], dim=1)
+    assert inputs.abs().max().item() == pytest.approx(0.5, abs=1e-5) and inputs.abs().max() <= 0.5
+    assert inputs.var().item() == pytest.approx(1 / 12, rel=0.01)
+    assert inputs.pow(4).mean().item() == pytest.approx(1 / 80, rel=0.01)
+    weights = torch.linalg.lstsq(prompts.A, prompts.C).solution
+    central = weights.abs().median().item()
+    assert central == pytest.approx(0.6745, rel=0.02)  # the median of |w| for w standard normal
+    assert prompts.target.shape == (20000, 1, 1) and prompts.target.var().item() == pytest.approx(10 / 12, rel=0.05)
+
+
+def test_gaussian_regression_has_labels_of_variance_1():
+    prompts = GaussianRegression(n=20, d=5, noise=0.3).sample(20000, seed=0)
+    assert prompts.target.var().item() == pytest.approx(1, rel=0.05)
+    assert prompts.C.var().item() == pytest.approx(1.09, rel=0.05)
+    assert prompts.A.pow(4).mean().item() == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.parametrize("family", [UniformRegression(n=3, d=5, n_query=4), GaussianRegression(n=2, d=5, n_query=4)])
+def test_with_few_rows_the_answer_is_the_label(family):
+    """The labels of 5 queries then still are those of one weight vector, which the context's labels belong to."""
+    prompts = replace(family, n_query=5).sample(10, seed=0)
+    weights = torch.linalg.solve(prompts.B, prompts.target)
+    torch.testing.assert_close(prompts.A @ weights, prompts.C, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.5])
+def test_ridge_with_the_penalty_of_the_noise_is_the_best_ridge_for_gaussian_regression(noise):
+    family = GaussianRegression(n=8, d=5, noise=noise)
+    prompts = family.sample(20000, seed=1)
+    gram, moment = prompts.A.mT @ prompts.A, prompts.A.mT @ prompts.C
+
+    def error(penalty):
+        weights = torch.linalg.solve(gram + penalty * torch.eye(5, dtype=gram.dtype), moment)
+        return (prompts.B @ weights - prompts.target).square().mean().item()
+
+    best = noise**2 * family.d
+    assert error(best) < min(error(best / 3), error(3 * best))
 
 
 def test_prompts_move():
@@ -248,6 +305,10 @@ def test_prompts_refuse_shapes_that_do_not_fit():
         (lambda: KernelNystrom(n=4, n_query=2, lengthscale=-1), "lengthscale=-1 must be a positive"),
         (lambda: KernelNystrom(n=4, n_query=2, ridge=-1), "ridge=-1 must be 0 or more"),
         (lambda: KernelNystrom(n=4, n_query=2, dimension=0), "dimension=0 must be at least 1"),
+        (lambda: UniformRegression(n=0, d=3), "UniformRegression: n=0 must be at least 1"),
+        (lambda: GaussianRegression(n=3, d=3, noise=-1), "GaussianRegression: noise=-1 is a standard deviation"),
+        (lambda: GaussianRegression(n=3, d=3, scale=0), "scale=0 must be a positive"),
+        (lambda: UniformRegression(n=3, d=3, rows="spanning"), "3 query rows span the row space, not n_query=1"),
         (
             lambda: family_from_dict({"family": "Gaussian"}),
             f"unknown prompt family 'Gaussian'; known: {next(iter(FAMILIES))}",
