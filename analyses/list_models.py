@@ -8,6 +8,7 @@ import typer
 from analyses.terminal import to_json
 from interp import closed_form, unroll
 from models import zoo
+from models.transformer import HookedTransformer
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,7 @@ def run() -> list[Entry]:
 
 def _entry(name: str) -> Entry:
     model, metadata = zoo.load(name), zoo.metadata(name)
-    form = closed_form(unroll(model))
-    update = (form.form or "two words, signs mixed") if form else "no closed form"
+    update, share = _update(model)
     metrics = metadata["metrics"]
     return Entry(
         name=name,
@@ -43,9 +43,17 @@ def _entry(name: str) -> Entry:
         relative_error=metrics["relative_error"]["median"],
         median_squared_error=metrics["squared_error"]["median"],
         update=update,
-        share=form.share if form else 0.0,
+        share=share,
         prior=metadata["prior"],
     )
+
+
+def _update(model: HookedTransformer) -> tuple[str, float]:
+    """The form of the update, and its share of the weights."""
+    if not model.cfg.is_linear_attention:
+        return "none from the weights, for they are not linear attention", 0.0
+    form = closed_form(unroll(model))
+    return ((form.form or "two words, signs mixed"), form.share) if form else ("no closed form", 0.0)
 
 
 def to_text(entries: list[Entry]) -> str:

@@ -29,7 +29,12 @@ class Config:
 
 
 def structure_distance(step: int, model: HookedTransformer, loss: float) -> dict[str, float]:
-    """The largest relative distance, over layers, of the live layer tensor from the span of the words."""
+    """The largest relative distance, over layers, of the live layer tensor from the span of the words.
+
+    Nothing for a model that is not linear attention and has no such tensor.
+    """
+    if not model.cfg.is_linear_attention:
+        return {}
     rule = unroll(model)
     return {"distance": max(max(0.0, 1 - layer.weights_explained) ** 0.5 for layer in rule.layers)}
 
@@ -66,7 +71,8 @@ def command(
     else:
         error = trained.metadata["metrics"]["relative_error"]["median"]
         typer.echo(f"{trained.path}: median relative error {error:.3g}")
-        note(f"next: interp unroll {trained.path.parent}")
+        road = "unroll" if trained.model.cfg.is_linear_attention else "decode"
+        note(f"next: interp {road} {trained.path.parent}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

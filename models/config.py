@@ -110,6 +110,14 @@ class TransformerConfig:
         return self.d_model if self.d_in is None or self.d_out is None else self.d_in
 
     @property
+    def is_linear_attention(self) -> bool:
+        """Is every layer a cubic map of tokens that are the residual stream: attention only, a linear kernel, no
+        read-in or read-out, biases, norms or positions."""
+        plain = self.attn_only and self.d_in is None and self.d_out is None and not self.use_biases
+        unnormed = self.normalization_type is None and self.positional_embedding_type is None
+        return self.kernel.is_linear and plain and unnormed
+
+    @property
     def device(self) -> None:
         """No device: a model lives where it was moved (TransformerLens 3.9 asks for it to make empty tensors)."""
         return None

@@ -133,10 +133,7 @@ def layer_matrices(model: HookedTransformer, n_context: int) -> list[LayerMatric
         ValueError: the model is more than linear attention.
     """
     cfg = model.cfg
-    plain = cfg.attn_only and cfg.d_in is None and cfg.d_out is None and not cfg.use_biases
-    if not (
-        cfg.kernel.is_linear and plain and cfg.normalization_type is None and cfg.positional_embedding_type is None
-    ):
+    if not cfg.is_linear_attention:
         raise ValueError(
             f"the Gram form is exact for attention-only linear models without read-in, biases, norms and positions, "
             f"and this model has the kernel {cfg.kernel}; use its token forward"

@@ -1,23 +1,27 @@
-"""What a recipe is: the complete settings of a training run, and its loss."""
+"""What a recipe of linear attention is: the complete settings of a training run, and its loss."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.layout import BlockLayout, Visibility
-from models.parametrisation import HeadSizes
-from models.prompts import PromptFamily, family_from_dict
+from models.gram import GramState, Routing, query_rows
+from models.parametrisation import GramParameters, HeadSizes
+from models.prompts import PromptFamily, Prompts, family_from_dict
+from models.training_settings import Answers, TrainingSettings
+from models.transformer import HookedTransformer
 
 ERRORS = ("relative", "squared")
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(TrainingSettings):
     """Everything that decides a trained linear-attention model, except the seed.
 
     The loss of a batch is the mean over prompts of log(1 + sharpness · e). For small errors that is sharpness · e; a
@@ -26,18 +30,16 @@ class Recipe:
 
         "relative": ‖prediction - D*‖² / ‖D*‖²         "squared": the mean of (prediction - D*)² over the entries of D
 
-    in both cases in expectation over the queries where the family has spanning ones. The optimiser is AdamW with a
-    linear warm-up and a cosine from `rate` down to `final_rate` · `rate`; the weight decay empties the directions of
-    the weights that nothing reads.
+    in both cases in expectation over the queries where the family has spanning ones. A small sharpness makes the loss
+    the mean of e itself. The weight decay empties the directions of the weights that nothing reads.
 
     Args:
-        name, about: what it is called, and one sentence on what it trains.
-        family: the prompts.
+        name, about, family, steps, batch, rate, warmup, final_rate, betas, eps, weight_decay, clip: see
+            `TrainingSettings`.
         n_layers, n_heads: sizes; d_model is the x and y columns.
         qk_rank, value_rank: largest rank of a head's Q and V; None for d_model.
         machines, visibility: the machines that hold the context rows, and for each head the rules of context rows and
             of query rows (`interp.layout.Visibility`); with one machine all rows see the whole context.
-        steps, batch, rate, warmup, final_rate, betas, eps, weight_decay: of the optimiser.
         init_std: of the initial Q and V a layer.
         error, sharpness: of the loss.
         precision: "float32", or "float64" for prompts on which float32 overflows along the way.
@@ -45,19 +47,8 @@ class Recipe:
         sign: of the read-out.
     """
 
-    name: str
-    about: str
-    family: PromptFamily
     n_layers: int
-    steps: int
-    rate: float
     n_heads: int = 1
-    batch: int = 128
-    warmup: int = 100
-    final_rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.99)
-    eps: float = 1e-12
-    weight_decay: float = 0.0
     init_std: float = 0.1
     error: str = "relative"
     sharpness: float = 100.0
@@ -70,10 +61,10 @@ class Recipe:
     visibility: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        sizes = {name: getattr(self, name) for name in ("n_layers", "n_heads", "steps", "batch")}
-        for name, value in {**sizes, "rate": self.rate, "sharpness": self.sharpness}.items():
-            if not value > 0:
-                raise ValueError(f"recipe {self.name!r}: {name}={value} must be positive")
+        super().__post_init__()
+        for name in ("n_layers", "n_heads", "sharpness"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"recipe {self.name!r}: {name}={getattr(self, name)} must be positive")
         if (self.machines > 1) != bool(self.visibility) or len(self.visibility) not in (0, self.n_heads):
             raise ValueError(
                 f"recipe {self.name!r}: {self.machines} machines and {self.n_heads} heads need a visibility for every "
@@ -116,9 +107,44 @@ class Recipe:
         """The prompts to train on: with queries that span their distribution, where there are such."""
         return self.family.spanning() or self.family
 
-    def errors(
-        self, prediction: Float[Tensor, "batch query y"], target: Float[Tensor, "batch query y"]
-    ) -> Float[Tensor, " batch"]:
+    @cached_property
+    def routing(self) -> Routing:
+        """Who sees whose Gram matrix."""
+        return Routing.of(self.layout, self.n_heads)
+
+    def training_prompts(self, seed: int, device: torch.device) -> Prompts:
+        return self.training_family.sample(self.batch, seed=seed, dtype=self.dtype, device=device)
+
+    def parameters(self, seed: int) -> GramParameters:
+        return GramParameters(self.sizes, self.init_std, seed, self.gain)
+
+    def decayed(self, parameters: nn.Module) -> list[nn.Parameter]:
+        return [p for name, p in parameters.named_parameters() if name != "log_gain"]
+
+    def answers(self, parameters: nn.Module, prompts: Prompts) -> Answers:
+        assert isinstance(parameters, GramParameters)
+        state = GramState.of(prompts.tokens, prompts.n_query, self.machines)
+        return self.sign * query_rows(state, parameters.layers(), self.routing)[..., -prompts.d_out :]
+
+    def to_model(self, parameters: nn.Module) -> HookedTransformer:
+        assert isinstance(parameters, GramParameters)
+        return parameters.to_model(self.layout).float()
+
+    def watched(self, parameters: nn.Module) -> list[Tensor]:
+        """The matrices Q and V, which are products of the parameters."""
+        assert isinstance(parameters, GramParameters)
+        return [matrix for layer in parameters.layers() for matrix in (layer.Q, layer.V)]
+
+    def merit(self, metrics: Mapping[str, Any]) -> float | None:
+        """The pooled relative error; where single prompts blow up (unbounded inputs, machines with few rows) a median.
+
+        Of the squared error for recipes that train on it, else of the relative error.
+        """
+        if self.error == "squared":
+            return metrics["squared_error"]["median"]
+        return metrics["relative_error"]["median"] if self.machines > 1 else super().merit(metrics)
+
+    def errors(self, prediction: Answers, target: Answers) -> Float[Tensor, " batch"]:
         """e of each prompt of the training family."""
         squared = (prediction - target).square().sum((1, 2))
         if self.error == "relative":
@@ -126,15 +152,12 @@ class Recipe:
         queries = 1 if self.family.spanning() is not None else self.family.queries
         return squared / (queries * target.shape[-1])
 
-    def loss(
-        self, prediction: Float[Tensor, "batch query y"], target: Float[Tensor, "batch query y"]
-    ) -> Float[Tensor, ""]:
+    def loss(self, prediction: Answers, target: Answers) -> Float[Tensor, ""]:
         return torch.log1p(self.sharpness * self.errors(prediction, target)).mean()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        lists = {"betas": list(self.betas), "visibility": [list(rules) for rules in self.visibility]}
-        return {**asdict(self), "family": self.family.to_dict(), **lists, "prior": self.prior}
+        return {**super().to_dict(), "visibility": [list(rules) for rules in self.visibility]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Recipe":

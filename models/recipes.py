@@ -1,14 +1,23 @@
 """The recipes by name."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from models.prompts import CovarianceFactors, HaarNystrom, LogUniformSpectrum
 from models.recipe import Recipe
+from models.training_settings import TrainingSettings
+from models.transformer_recipe import TransformerRecipe
 
-__all__ = ["RECIPES", "Recipe", "recipe"]
+__all__ = ["RECIPES", "Recipe", "TransformerRecipe", "recipe", "recipe_from_dict"]
 
 
-def recipe(name: str) -> Recipe:
+def recipe_from_dict(values: Mapping[str, Any]) -> TrainingSettings:
+    """The recipe that its `to_dict` described: a `TransformerRecipe` if it names an architecture, else a `Recipe`."""
+    return (TransformerRecipe if "architecture" in values else Recipe).from_dict(values)
+
+
+def recipe(name: str) -> TrainingSettings:
     """A recipe by its name.
 
     Raises:
@@ -130,4 +139,4 @@ _DISTRIBUTED = (
     ),
 )
 
-RECIPES: dict[str, Recipe] = {entry.name: entry for entry in (*_CENTRALISED, *_RANK_LIMITED, *_DISTRIBUTED)}
+RECIPES: dict[str, TrainingSettings] = {entry.name: entry for entry in (*_CENTRALISED, *_RANK_LIMITED, *_DISTRIBUTED)}

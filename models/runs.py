@@ -19,7 +19,7 @@ import safetensors.torch
 from torch import Tensor
 
 from models import checkpoints
-from models.recipe import Recipe
+from models.training_settings import TrainingSettings
 from models.transformer import HookedTransformer
 
 State = dict[str, Tensor]
@@ -34,11 +34,11 @@ class RunDirectory:
     """The directory of one run of a recipe with a seed. Open it with `start` or `resume`."""
 
     path: Path
-    recipe: Recipe
+    recipe: TrainingSettings
     seed: int
 
     @classmethod
-    def start(cls, path: str | Path, recipe: Recipe, seed: int) -> "RunDirectory":
+    def start(cls, path: str | Path, recipe: TrainingSettings, seed: int) -> "RunDirectory":
         """Claim a directory for a new run.
 
         Raises:
@@ -53,7 +53,7 @@ class RunDirectory:
         return run
 
     @classmethod
-    def resume(cls, path: str | Path, recipe: Recipe, seed: int) -> "RunDirectory":
+    def resume(cls, path: str | Path, recipe: TrainingSettings, seed: int) -> "RunDirectory":
         """Go on with the run of a directory.
 
         Raises:

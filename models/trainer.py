@@ -7,13 +7,11 @@ moments and three counters, and a run that goes on from a stored state takes the
 import math
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from models.gram import GramState, Routing, query_rows
-from models.parametrisation import GramParameters
-from models.recipe import Recipe
+from models.seeds import derived_seed
+from models.training_settings import TrainingSettings
 from models.transformer import HookedTransformer
 
 TRAINING, EVALUATION = 0, 1
@@ -27,22 +25,13 @@ class DivergedError(ValueError):
     """Training kept producing non-finite steps."""
 
 
-def derived_seed(*path: int) -> int:
-    """A seed that is a well-mixed function of whole numbers."""
-    return int(np.random.SeedSequence(path).generate_state(1, np.uint32)[0])
-
-
 class Trainer:
     """Parameters, optimiser and counters of a run of `recipe`; `advance` takes one step."""
 
-    def __init__(self, recipe: Recipe, seed: int, device: torch.device) -> None:
+    def __init__(self, recipe: TrainingSettings, seed: int, device: torch.device) -> None:
         self.recipe, self.seed, self.device = recipe, seed, device
-        self.routing = Routing.of(recipe.layout, recipe.n_heads)
-        self.parameters = GramParameters(recipe.sizes, recipe.init_std, derived_seed(seed), recipe.gain).to(
-            device, recipe.dtype
-        )
+        self.parameters = recipe.parameters(derived_seed(seed)).to(device, recipe.dtype)
         self.optimiser = _optimiser(self.parameters, recipe)
-        self.family = recipe.training_family
         self.step, self.rollbacks = 0, 0
         self.good = self._state()
 
@@ -55,8 +44,10 @@ class Trainer:
         loss.backward()
         if not self._is_finite(loss, *self._gradients()):
             return self._roll_back()
+        if self.recipe.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters.parameters(), self.recipe.clip)
         self.optimiser.step()
-        if not self._is_finite(*(matrix for layer in self.parameters.layers() for matrix in (layer.Q, layer.V))):
+        if not self._is_finite(*self.recipe.watched(self.parameters)):
             return self._roll_back()
         self.step += 1
         if self.step % KEEP_EVERY == 0:
@@ -72,7 +63,7 @@ class Trainer:
 
     def model(self) -> HookedTransformer:
         """The model as it is now, in float32 on the CPU."""
-        return self.parameters.to_model(self.recipe.layout).float()
+        return self.recipe.to_model(self.parameters)
 
     def state(self) -> dict[str, Tensor]:
         """All of the run: the current state, and the good one to roll back to."""
@@ -87,15 +78,9 @@ class Trainer:
         self.rollbacks = int(state["rollbacks"])
 
     def _loss(self) -> Tensor:
-        prompts = self.family.sample(
-            self.recipe.batch,
-            seed=derived_seed(self.seed, TRAINING, self.step, self.rollbacks),
-            dtype=self.recipe.dtype,
-            device=self.device,
-        )
-        state = GramState.of(prompts.tokens, prompts.n_query, self.recipe.machines)
-        rows = query_rows(state, self.parameters.layers(), self.routing)
-        return self.recipe.loss(self.recipe.sign * rows[..., -prompts.d_out :], prompts.target)
+        seed = derived_seed(self.seed, TRAINING, self.step, self.rollbacks)
+        prompts = self.recipe.training_prompts(seed, self.device)
+        return self.recipe.loss(self.recipe.answers(self.parameters, prompts), prompts.target)
 
     def _gradients(self) -> list[Tensor]:
         return [p.grad for p in self.parameters.parameters() if p.grad is not None]
@@ -138,9 +123,14 @@ class Trainer:
                 self.optimiser.state[p][entry] = value.clone().to(where)
 
 
-def _optimiser(parameters: GramParameters, recipe: Recipe) -> torch.optim.AdamW:
-    matrices = [*parameters.Q.parameters(), *parameters.V.parameters()]
-    decayed: dict[str, Any] = {"params": matrices, "weight_decay": recipe.weight_decay}
-    scales = {"params": [parameters.log_gain] if recipe.gain is None else [], "weight_decay": 0.0}
-    groups = [group for group in (decayed, scales) if group["params"]]
-    return torch.optim.AdamW(groups, lr=recipe.rate, betas=recipe.betas, eps=recipe.eps)
+def _optimiser(parameters: nn.Module, recipe: TrainingSettings) -> torch.optim.AdamW:
+    decayed = recipe.decayed(parameters)
+    chosen = {id(p) for p in decayed}
+    others = [p for p in parameters.parameters() if p.requires_grad and id(p) not in chosen]
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": recipe.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]], lr=recipe.rate, betas=recipe.betas, eps=recipe.eps
+    )

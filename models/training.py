@@ -12,10 +12,11 @@ import torch
 from models import checkpoints
 from models.evaluation import evaluate
 from models.progress import Bar
-from models.recipe import Recipe
 from models.recipes import recipe as recipe_by_name
 from models.runs import RunDirectory
-from models.trainer import EVALUATION, Trainer, derived_seed
+from models.seeds import derived_seed
+from models.trainer import EVALUATION, Trainer
+from models.training_settings import TrainingSettings
 from models.transformer import HookedTransformer
 
 SAVE_SECONDS = 20
@@ -38,7 +39,7 @@ class TrainedModel:
 
 
 def train(
-    recipe: Recipe | str,
+    recipe: TrainingSettings | str,
     directory: str | Path,
     *,
     resume: bool = False,
@@ -53,7 +54,7 @@ def train(
     in the same weights, bit for bit. A non-finite step goes back to the last good state and halves the rate.
 
     Args:
-        recipe: a `Recipe`, or the name of one.
+        recipe: a recipe (`Recipe`, `TransformerRecipe`), or the name of one.
         directory: an empty or new directory; with `resume`, that of the run to go on with.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device.
         seed: of the initial weights, the prompts and the evaluation.

@@ -7,8 +7,9 @@ from typing import Any
 
 from models import checkpoints
 from models.packs import write_pack
-from models.recipes import RECIPES, Recipe, recipe
+from models.recipes import RECIPES, recipe
 from models.training import TrainedModel, train
+from models.training_settings import TrainingSettings
 from models.transformer import HookedTransformer
 from models.zoo import DIRECTORY, SEEDS, SNAPSHOTS
 
@@ -18,7 +19,7 @@ FOLLOWED = ("eagle-d10",)
 
 
 def build(
-    chosen: Recipe,
+    chosen: TrainingSettings,
     runs: Path,
     *,
     seeds: Sequence[int] = DEFAULT_SEEDS,
@@ -46,17 +47,9 @@ def snapshots_of(run: Path) -> dict[int, HookedTransformer]:
     return {int(name.removeprefix("step-")): checkpoints.load(kept / name) for name in checkpoints.names(kept)}
 
 
-def merit(chosen: Recipe, metadata: dict[str, Any]) -> float:
-    """The error by which seeds are compared; infinite if it was not finite.
-
-    The pooled relative error; where single prompts blow up (unbounded inputs, machines with few rows) a median instead:
-    of the squared error for recipes that train on it, else of the relative error.
-    """
-    metrics = metadata["metrics"]
-    if chosen.error == "squared":
-        error = metrics["squared_error"]["median"]
-    else:
-        error = metrics["relative_error"]["median"] if chosen.machines > 1 else metrics["pooled_relative_error"]
+def merit(chosen: TrainingSettings, metadata: dict[str, Any]) -> float:
+    """The error by which seeds are compared (see the recipe's `merit`); infinite if it was not finite."""
+    error = chosen.merit(metadata["metrics"])
     return float("inf") if error is None else error
 
 
@@ -65,7 +58,7 @@ def summary(metadata: dict[str, Any]) -> dict[str, Any]:
     return {name: metadata[name] for name in ("seed", "metrics", "training")}
 
 
-def _train(chosen: Recipe, directory: Path, seed: int, device: str, progress: bool) -> TrainedModel:
+def _train(chosen: TrainingSettings, directory: Path, seed: int, device: str, progress: bool) -> TrainedModel:
     started = (directory / "run").exists()
     return train(chosen, directory, resume=started, device=device, seed=seed, progress=progress)
 

@@ -17,8 +17,10 @@ from models.evaluation import evaluate
 from models.gram import GramState, query_rows
 from models.prompts import LogUniformSpectrum
 from models.recipe import Recipe
-from models.trainer import DivergedError, Trainer, derived_seed
+from models.seeds import derived_seed
+from models.trainer import DivergedError, Trainer
 from models.training import pick_device, snapshot_steps, train
+from tests.models.test_transformer_recipe import TINY as SOFTMAX
 
 ROOT = Path(__file__).parents[2]
 TINY = Recipe(
@@ -75,7 +77,7 @@ import os, signal, sys
 import torch
 torch.set_num_threads(1)
 from models import training
-from models.recipe import Recipe
+from models.recipes import recipe_from_dict
 from models.trainer import Trainer
 import json
 
@@ -86,14 +88,14 @@ def until_killed(self):
     return advance(self)
 Trainer.advance = until_killed
 training.SAVE_SECONDS = 0.02
-training.train(Recipe.from_dict(json.loads(sys.argv[3])), sys.argv[1], device="cpu", progress=False)
+training.train(recipe_from_dict(json.loads(sys.argv[3])), sys.argv[1], device="cpu", progress=False)
 """
 
 
-@pytest.mark.parametrize(("rate", "killed_at"), [(0.05, 77), (1e4, 30)])
-def test_resumed_after_kill_9_the_weights_are_bitwise_the_same(tmp_path, rate, killed_at):
+@pytest.mark.parametrize(("start", "rate", "killed_at"), [(TINY, 0.05, 77), (TINY, 1e4, 30), (SOFTMAX, 0.01, 77)])
+def test_resumed_after_kill_9_the_weights_are_bitwise_the_same(tmp_path, start, rate, killed_at):
     """The second rate is so high that the run has rolled back before it is killed."""
-    recipe = replace(TINY, rate=rate, steps=120)
+    recipe = replace(start, rate=rate, steps=120)
     arguments = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(killed_at), json.dumps(recipe.to_dict())]
     assert subprocess.run(arguments, cwd=ROOT).returncode == -signal.SIGKILL
     assert not list((tmp_path / "killed").glob("*.safetensors"))
@@ -146,12 +148,12 @@ def test_a_run_that_never_gets_finite_is_an_error(tmp_path):
 def test_the_step_minimises_the_error_of_the_token_forward():
     """The loss of the first step, from the token forward of the initial model on the same prompts."""
     trainer = Trainer(TINY, 0, CPU)
-    prompts = trainer.family.sample(TINY.batch, seed=derived_seed(0, 0, 0, 0))
+    prompts = TINY.training_family.sample(TINY.batch, seed=derived_seed(0, 0, 0, 0))
     state = GramState.of(prompts.tokens, prompts.n_query)
     layout = replace(TINY.layout, n_query=prompts.n_query)
     model = trainer.parameters.to_model(layout).double()
     torch.testing.assert_close(
-        layout.predict(query_rows(state, trainer.parameters.double().layers(), trainer.routing)),
+        layout.predict(query_rows(state, trainer.parameters.double().layers(), TINY.routing)),
         model.predict(prompts.tokens),
         rtol=1e-5,
         atol=1e-6,

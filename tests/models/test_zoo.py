@@ -9,7 +9,7 @@ from models import checkpoints, zoo
 from models.evaluation import evaluate
 from models.packs import read_pack
 from models.prompts import LogUniformSpectrum
-from models.recipes import RECIPES, Recipe
+from models.recipes import RECIPES, Recipe, TransformerRecipe, recipe_from_dict
 from models.training import train
 from models.zoo.build import build, merit
 
@@ -26,13 +26,17 @@ def test_every_recipe_ships_a_model():
 @every_model
 def test_the_model_is_what_its_record_says(name):
     model, record = zoo.load(name), zoo.metadata(name)
-    recipe = Recipe.from_dict(record["recipe"])
+    recipe = recipe_from_dict(record["recipe"])
     assert recipe == RECIPES[name] and record["prior"] == "none" == recipe.prior
     assert zoo.family(name) == recipe.family and model.layout.to_dict() == recipe.layout.to_dict()
+    assert model.dtype == torch.float32
+    if isinstance(recipe, TransformerRecipe):
+        assert model.cfg == recipe.architecture
+        return
     sizes = recipe.sizes
     assert (model.cfg.n_layers, model.cfg.n_heads, model.cfg.d_model) == (sizes.n_layers, sizes.n_heads, sizes.d_model)
     assert model.cfg.d_head == sizes.d_head
-    assert model.cfg.kernel.is_linear and model.dtype == torch.float32
+    assert model.cfg.kernel.is_linear and model.cfg.is_linear_attention
 
 
 @every_model
