@@ -41,14 +41,19 @@ def test_no_shipped_recipe_is_told_the_solution(chosen):
         ({"machines": 3}, "3 machines and 1 heads need a visibility for every head"),
         ({"visibility": (("machine", "none"),)}, "1 machines and 1 heads"),
         ({"machines": 2, "visibility": (("machine", "none"),) * 2}, "got 2"),
-        ({"qk_rank": 16}, "qk_rank=16 must lie between 1 and the 15 columns"),
-        ({"value_rank": 0}, "value_rank=0 must lie between"),
+        ({"qk_rank": 16}, "qk_rank=16 must be a whole number between 1 and the 15 columns"),
+        ({"value_rank": 0}, "value_rank=0 must be a whole number between"),
+        ({"qk_rank": 2.5}, "qk_rank=2.5 must be"),
+        ({"n_heads": 2.5}, "n_heads=2.5 must be a positive whole number"),
+        ({"machines": 0}, "machines=0 must be a positive whole number"),
+        ({"machines": 3, "visibility": (("machine", "context"),)}, "10 context rows cannot be split evenly over 3"),
+        ({"machines": 2, "visibility": (("machine 7", "context"),)}, "a head serves machine 7, and there are 2"),
         ({"machines": 2, "visibility": (("some", "none"),)}, "unknown rule 'some'"),
     ],
 )
 def test_heads_and_machines_that_do_not_fit_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        _ = replace(RECIPES["eagle-d10"], **options).layout
+        replace(RECIPES["eagle-d10"], **options)
 
 
 def test_the_machines_and_ranks_of_a_recipe_reach_its_layout_and_sizes():
