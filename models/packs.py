@@ -45,7 +45,7 @@ def read_pack(path: Path, like: HookedTransformer) -> dict[int, HookedTransforme
     """The models of a pack by number, in rising order, with the config and layout of `like`.
 
     Raises:
-        CheckpointError: the file is missing or damaged (its SHA-256 is checked), or its weights are not of that architecture.
+        CheckpointError: the file is missing or damaged (its SHA-256 is checked), or of another architecture.
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
