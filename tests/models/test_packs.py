@@ -36,9 +36,10 @@ def test_models_of_several_architectures_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "damage", ["missing", "truncated", "another architecture", "a weight too few", "bad number", "a flipped bit"]
-)
+DAMAGES = ("missing", "truncated", "another architecture", "a weight too few", "bad number", "a flipped bit")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_pack_that_is_not_whole_is_refused(tmp_path, damage):
     path = tmp_path / "pack.safetensors"
     write_pack(path, {0: model(1), 1: model(2)})
