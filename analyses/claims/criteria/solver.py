@@ -1,4 +1,8 @@
-"""EAGLE as a solver."""
+"""EAGLE as a solver.
+
+Changed since: noise/early-stopping holds partly from 1.05 on and no longer from 1, which the error at convergence over
+that at the best step cannot miss by construction.
+"""
 
 from analyses.claims.claim import Band, Criterion
 
