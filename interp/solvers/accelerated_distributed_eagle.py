@@ -10,7 +10,7 @@ from torch import Tensor
 from interp.solvers.eagle import THEORY, check_coefficients
 from interp.solvers.per_column import dot, ratio, rounding_floor
 from interp.solvers.problems import Quadratic
-from interp.solvers.settings import machine_rows
+from interp.solvers.settings import check_number, check_whole, machine_rows
 from interp.solvers.spectral_norm import squared_norm
 
 
@@ -41,6 +41,8 @@ class AcceleratedDistributedEAGLE:
     eta: float = THEORY[0]
 
     def __post_init__(self) -> None:
+        check_whole("AcceleratedDistributedEAGLE", "machines", self.machines)
+        check_number("AcceleratedDistributedEAGLE", "eta", self.eta)
         check_coefficients("AcceleratedDistributedEAGLE", self.eta, 1.0)
 
     def start(self, problem: Quadratic) -> dict[str, Any]:

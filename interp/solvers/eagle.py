@@ -1,6 +1,5 @@
 """EAGLE: both blocks conditioned and completed, in units of the current norm."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,8 @@ from torch import Tensor
 
 from interp.solvers.masked_rows import layer, unit_queries
 from interp.solvers.problems import Quadratic
-from interp.solvers.settings import at, rows
+from interp.solvers.seeds import mixed
+from interp.solvers.settings import Numbers, check_whole, number_at, numbers, rows
 from interp.solvers.spectral_norm import given_norm, largest_eigenvalue, power_squared_norm, squared_norm
 
 THEORY = (-1 / 3, 1.0)
@@ -27,7 +27,8 @@ class EAGLE:
     `EAGLE()` is theory, (η, γ) = (−1/3, 1): second order, norms (2/3)^l ‖A‖. `EAGLE(*T3)` is (−4/3, 4/3): σ r is
     T_{3^L}(σ)/3^L in units of ‖A‖, a factor 3 a layer whatever κ. Numbers converge for −2 < η ≤ 0 and 0 < γ < 2, unless
     some σ is sent to 0 before it is done: (−1, 1.9) with the exact norm stalls, as η = −1 sends σ = ν to 0.
-    Sequences are free schedules, one entry a layer, not checked: they may expand at one layer and contract at the next.
+    Sequences and tensors [step] are free schedules, one entry a layer, not checked: they may expand at one layer and
+    contract at the next.
     Where A has a null space and C a part outside the range of A, rounding in that null space grows in w by 9/4 a layer
     in theory and by 9 for T₃: stop when the error has settled.
 
@@ -37,7 +38,7 @@ class EAGLE:
     costs it 0 to 3 steps. 1 iteration (c in the hundreds) does not converge.
 
     Args:
-        eta, gamma: signed coefficients in units of 1/ν², a number or a sequence with one a layer.
+        eta, gamma: signed coefficients in units of 1/ν², a number or a schedule with one a layer.
         norms: ν for each layer, [step], or [step, batch]; without them the spectral norm of the prompt's current A_l.
         power_iterations: take the norm by so many products with AᵀA from a seeded vector; exactly if left out.
         seed: of those vectors, another one each step.
@@ -45,16 +46,19 @@ class EAGLE:
     Source: Lutz, Gangrade, Daneshmand and Saligrama 2025, arXiv 2509.19702, algorithm 1 (η with the opposite sign).
     """
 
-    eta: float | Sequence[float] = THEORY[0]
-    gamma: float | Sequence[float] = THEORY[1]
+    eta: Numbers = THEORY[0]
+    gamma: Numbers = THEORY[1]
     norms: Float[Tensor, "step *batch"] | Sequence[float] | None = None
     power_iterations: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_coefficients("EAGLE", self.eta, self.gamma)
-        if self.power_iterations is not None and self.power_iterations < 1:
-            raise ValueError(f"EAGLE: power_iterations={self.power_iterations} must be at least 1, or left out")
+        check_whole("EAGLE", "seed", self.seed, None)
+        if self.power_iterations is not None:
+            check_whole("EAGLE", "power_iterations", self.power_iterations, None)
+            if self.power_iterations < 1:
+                raise ValueError(f"EAGLE: power_iterations={self.power_iterations} must be at least 1, or left out")
         if self.power_iterations is not None and self.norms is not None:
             raise ValueError("EAGLE: norms and power_iterations are two ways to set ν; give one of them")
 
@@ -66,7 +70,7 @@ class EAGLE:
         step, A = state["step"], state["A"]
         G = A.mT @ A
         square = self.square(A, G, step)
-        eta, gamma = at("EAGLE", "eta", self.eta, step), at("EAGLE", "gamma", self.gamma, step)
+        eta, gamma = (number_at("EAGLE", name, getattr(self, name), step) for name in ("eta", "gamma"))
         return layer(state, eta / square, gamma / square, G)
 
     def square(self, A: Float[Tensor, "batch n d"], G: Float[Tensor, "batch d d"], step: int) -> Tensor:
@@ -74,18 +78,16 @@ class EAGLE:
         if self.norms is not None:
             return given_norm("EAGLE", self.norms, step, A) ** 2
         if self.power_iterations is not None:
-            return power_squared_norm(A, self.power_iterations, self.seed + step)
+            return power_squared_norm(A, self.power_iterations, mixed(self.seed, step))
         return largest_eigenvalue(G) if A.shape[-1] <= A.shape[-2] else squared_norm(A)
 
 
-def check_coefficients(owner: str, eta: float | Sequence[float], gamma: float | Sequence[float]) -> None:
+def check_coefficients(owner: str, eta: Numbers, gamma: Numbers, names: tuple[str, str] = ("eta", "gamma")) -> None:
     """Numbers within the bounds in which every layer contracts; schedules are free, but finite."""
-    for name, value in (("eta", eta), ("gamma", gamma)):
-        if isinstance(value, Sequence) and not all(math.isfinite(entry) for entry in value):
-            raise ValueError(f"{owner}: {name}={value} holds NaN or inf")
-    if isinstance(eta, int | float) and not -2 < eta <= 0:
-        raise ValueError(f"{owner}: eta={eta} diverges in units of 1/‖A‖²; it must be at most 0 and above -2")
-    if isinstance(gamma, int | float) and not 0 < gamma < 2:
+    (of_eta, e), (of_gamma, c) = ((name, numbers(owner, name, v)) for name, v in zip(names, (eta, gamma), strict=True))
+    if isinstance(e, float) and not -2 < e <= 0:
+        raise ValueError(f"{owner}: {of_eta}={e} diverges in units of 1/‖A‖²; it must be at most 0 and above -2")
+    if isinstance(c, float) and not 0 < c < 2:
         raise ValueError(
-            f"{owner}: gamma={gamma} diverges or stands still in units of 1/‖A‖²; it must lie between 0 and 2"
+            f"{owner}: {of_gamma}={c} diverges or stands still in units of 1/‖A‖²; it must lie between 0 and 2"
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.solvers.eagle import THEORY, check_coefficients
 from interp.solvers.problems import Quadratic
-from interp.solvers.settings import at, rows
+from interp.solvers.settings import Numbers, number_at, rows
 from interp.solvers.spectral_norm import given_norm, squared_norm
 
 
@@ -31,8 +31,8 @@ class PseudoInverseEAGLE:
     Source: Lutz, Gangrade, Daneshmand and Saligrama 2025, arXiv 2509.19702 (estimating the parameter); MATH §4.
     """
 
-    eta: float | Sequence[float] = THEORY[0]
-    gamma: float | Sequence[float] = THEORY[1]
+    eta: Numbers = THEORY[0]
+    gamma: Numbers = THEORY[1]
     norms: Float[Tensor, "step *batch"] | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class PseudoInverseEAGLE:
         A, C = rows(name, problem)
         conditioned = A @ P
         square = squared_norm(conditioned) if self.norms is None else given_norm(name, self.norms, step, A) ** 2
-        eta, gamma = at(name, "eta", self.eta, step), at(name, "gamma", self.gamma, step)
+        eta, gamma = number_at(name, "eta", self.eta, step), number_at(name, "gamma", self.gamma, step)
         W = W + gamma / square * P @ (P.mT @ (A.mT - A.mT @ (A @ W)))
         P = P + eta / square * P @ (conditioned.mT @ conditioned)
         return {"w": W @ C, "W": W, "P": P, "step": step + 1}
