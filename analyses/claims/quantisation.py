@@ -62,7 +62,8 @@ def _quantise(name: str, q_clusters: int, v_clusters: int, prompts: int, seed: i
         (found.predict(sample.tokens, "exact") - sample.target).square().mean((1, 2))
         for found in (clustered(rule, q_clusters, v_clusters), rule)
     ]
-    note = f"{name}: {prompts} prompts, seed {seed}, medians; k-means on the entries of W_QW_Kᵀ and of the live columns of W_VW_O"
+    what = "k-means on the entries of W_QW_Kᵀ and of the live columns of W_VW_O"
+    note = f"{name}: {prompts} prompts, seed {seed}, medians; {what}"
     return Quantised(*errors).ratio(note)
 
 

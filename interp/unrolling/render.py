@@ -7,8 +7,8 @@ from typing import Any
 
 from interp.unrolling.blocks import describe_block
 from interp.unrolling.fit import FunctionFit
+from interp.unrolling.message_text import to_lines as messages_to_lines
 from interp.unrolling.messages import messages
-from interp.unrolling.messages import to_lines as messages_to_lines
 from interp.unrolling.pictures import to_lines as projections_to_lines
 from interp.unrolling.projections import is_rank_limited, projections
 from interp.unrolling.rule import GroupRule, Level, UpdateRule, symbol_of

@@ -45,7 +45,7 @@ def test_no_shipped_recipe_is_told_the_solution(chosen):
         ({"value_rank": 0}, "value_rank=0 must be a whole number between"),
         ({"machines": 0}, "machines=0 must be a positive whole number"),
         ({"machines": 3, "visibility": (("machine", "context"),)}, "10 context rows cannot be split evenly over 3"),
-        ({"machines": 2, "visibility": (("machine 7", "context"),)}, "a head serves machine 7, and there are 2"),
+        ({"machines": 2, "visibility": (("machine 7", "context"),)}, "a head serves machine 7 of 2"),
         ({"machines": 2, "visibility": (("some", "none"),)}, "unknown rule 'some'"),
     ],
 )
