@@ -12,6 +12,7 @@ from interp.solvers.masked_rows import context_rows, unit_queries
 from interp.solvers.problems import Quadratic
 from interp.solvers.settings import Numbers, check_whole, machine_rows, number_at
 from interp.solvers.spectral_norm import given_norm, squared_norm
+from interp.solvers.units import rescaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class DistributedEAGLE:
     a machine's own labels first and stalls. With noisy labels the limit is not the least-squares solution of all rows.
     Where a machine has more rows than rank, rounding in its null space grows by 3/2 a layer ((−1/3, 1/3)) or 3 (T₃):
     what has not been reached after 90 or 33 steps, in float64, will not be (AcceleratedDistributedEAGLE stops in time).
+    A_μ and C_μ are carried in units of A_μ's size ("scale" of the state), which changes no iterate.
 
     Args:
         machines: the rows are split evenly, in order.
@@ -60,11 +62,11 @@ class DistributedEAGLE:
         return unit_queries(*machine_rows("DistributedEAGLE", problem, self.machines))
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
-        step, name = state["step"], "DistributedEAGLE"
+        state, step, name = rescaled(state, "C"), state["step"], "DistributedEAGLE"
         if self.norms is None:
             square = squared_norm(state["A"])
         else:
-            square = given_norm(name, self.norms, step, state["A"])[:, None] ** 2
+            square = (given_norm(name, self.norms, step, state["A"])[:, None] / state["scale"]) ** 2
         eta, gamma = (number_at(name, "eta or gamma", value, step) for value in (self.eta, self.gamma))
         A, C, G, moment = context_rows(state, eta / square, gamma / square)
         query = (self.eta, self.gamma) if self.query is None else self.query

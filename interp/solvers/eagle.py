@@ -12,6 +12,7 @@ from interp.solvers.problems import Quadratic
 from interp.solvers.seeds import mixed
 from interp.solvers.settings import Numbers, check_whole, number_at, numbers, rows
 from interp.solvers.spectral_norm import given_norm, largest_eigenvalue, power_squared_norm, squared_norm
+from interp.solvers.units import rescaled
 
 THEORY = (-1 / 3, 1.0)
 T3 = (-4 / 3, 4 / 3)
@@ -31,6 +32,8 @@ class EAGLE:
     contract at the next.
     Where A has a null space and C a part outside the range of A, rounding in that null space grows in w by 9/4 a layer
     in theory and by 9 for T₃: stop when the error has settled.
+
+    A and B are carried in units of A's size ("scale" of the state), which changes no iterate: (2/3)^l would underflow.
 
     Power iterations estimate ν from below, so the coefficients act as cη and cγ, c = ν²/estimate ≥ 1: theory bears
     c < 2, T₃ only c < 3/2. Measured on log-uniform spectra (d = 40 and 200, κ = 1e2 and 1e4, the largest c of a run):
@@ -67,19 +70,23 @@ class EAGLE:
         return unit_queries(A, C)
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
+        state = rescaled(state)
         step, A = state["step"], state["A"]
         G = A.mT @ A
-        square = self.square(A, G, step)
+        square = self.square(A, G, step) if self.norms is None else self.given_square(state)
         eta, gamma = (number_at("EAGLE", name, getattr(self, name), step) for name in ("eta", "gamma"))
         return layer(state, eta / square, gamma / square, G)
 
     def square(self, A: Float[Tensor, "batch n d"], G: Float[Tensor, "batch d d"], step: int) -> Tensor:
-        """ν² of a step [batch or 1, 1, 1]; G is AᵀA."""
-        if self.norms is not None:
-            return given_norm("EAGLE", self.norms, step, A) ** 2
+        """ν² of a step [batch, 1, 1]; G is AᵀA."""
         if self.power_iterations is not None:
             return power_squared_norm(A, self.power_iterations, mixed(self.seed, step))
         return largest_eigenvalue(G) if A.shape[-1] <= A.shape[-2] else squared_norm(A)
+
+    def given_square(self, state: dict[str, Any]) -> Tensor:
+        """ν² in units of A's scale."""
+        assert self.norms is not None
+        return (given_norm("EAGLE", self.norms, state["step"], state["A"]) / state["scale"]) ** 2
 
 
 def check_coefficients(owner: str, eta: Numbers, gamma: Numbers, names: tuple[str, str] = ("eta", "gamma")) -> None:

@@ -13,6 +13,7 @@ from interp.solvers.problems import Quadratic
 from interp.solvers.seeds import mixed
 from interp.solvers.settings import Numbers, check_whole, number_at, rows
 from interp.solvers.spectral_norm import squared_norm
+from interp.solvers.units import rescaled
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class SketchedEAGLE:
         return unit_queries(A, C)
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
+        state = rescaled(state)
         A, C, B, D = (state[name] for name in "ACBD")
         eta, gamma = (number_at("SketchedEAGLE", name, getattr(self, name), state["step"]) for name in ("eta", "gamma"))
         S = frame(A.shape[-1], self.sketch, mixed(self.seed, state["step"])).to(A)
