@@ -71,22 +71,19 @@ class EAGLE:
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
         state = rescaled(state)
-        step, A = state["step"], state["A"]
-        G = A.mT @ A
-        square = self.square(A, G, step) if self.norms is None else self.given_square(state)
+        G, step = state["A"].mT @ state["A"], state["step"]
+        square = self.square(state, G)
         eta, gamma = (number_at("EAGLE", name, getattr(self, name), step) for name in ("eta", "gamma"))
         return layer(state, eta / square, gamma / square, G)
 
-    def square(self, A: Float[Tensor, "batch n d"], G: Float[Tensor, "batch d d"], step: int) -> Tensor:
-        """ν² of a step [batch, 1, 1]; G is AᵀA."""
+    def square(self, state: dict[str, Any], G: Float[Tensor, "batch d d"]) -> Tensor:
+        """ν² of a step [batch, 1, 1] in units of A's scale; G is AᵀA."""
+        step, A = state["step"], state["A"]
+        if self.norms is not None:
+            return (given_norm("EAGLE", self.norms, step, A) / state["scale"]) ** 2
         if self.power_iterations is not None:
             return power_squared_norm(A, self.power_iterations, mixed(self.seed, step))
         return largest_eigenvalue(G) if A.shape[-1] <= A.shape[-2] else squared_norm(A)
-
-    def given_square(self, state: dict[str, Any]) -> Tensor:
-        """ν² in units of A's scale."""
-        assert self.norms is not None
-        return (given_norm("EAGLE", self.norms, state["step"], state["A"]) / state["scale"]) ** 2
 
 
 def check_coefficients(owner: str, eta: Numbers, gamma: Numbers, names: tuple[str, str] = ("eta", "gamma")) -> None:

@@ -21,9 +21,9 @@ class PseudoInverseEAGLE:
 
     W_l = s_l(AᵀA) Aᵀ tends to A⁺ and P_l = p_l(AᵀA): every step is one gradient step on ½‖I − A W‖² with the
     preconditioner γ P Pᵀ/ν² (MATH §4). A itself never changes and I − A W is computed anew, where EAGLE updates the
-    blocks. P is carried in units of A P's size. W_l C is EAGLE's w_l at every l; "W" of the state answers any labels of the same A. Rounding costs more than
-    in EAGLE, whose small directions are never added to large ones: measured floors of the relative error in w are 1e-10
-    at κ = 1e4 and 5e-8 at κ = 1e5, EAGLE's 1e-13 and 1e-12.
+    blocks. P is carried in units of A P's size. W_l C is EAGLE's w_l at every l; "W" of the state answers any labels of
+    the same A. Rounding costs more than in EAGLE, whose small directions are never added to large ones: measured floors
+    of the relative error in w are 1e-10 at κ = 1e4 and 5e-8 at κ = 1e5, EAGLE's 1e-13 and 1e-12.
 
     Args:
         eta, gamma: signed coefficients in units of 1/ν², as in EAGLE.
@@ -44,7 +44,13 @@ class PseudoInverseEAGLE:
         d = A.shape[-1]
         P = torch.eye(d).to(A).expand(len(A), d, d)
         scale = torch.ones_like(A[:, :1, :1])
-        return {"w": A.new_zeros(len(A), d, C.shape[-1]), "W": torch.zeros_like(A.mT), "P": P, "scale": scale, "step": 0}
+        return {
+            "w": A.new_zeros(len(A), d, C.shape[-1]),
+            "W": torch.zeros_like(A.mT),
+            "P": P,
+            "scale": scale,
+            "step": 0,
+        }
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
         name, step, W, P = "PseudoInverseEAGLE", state["step"], state["W"], state["P"]
