@@ -2,8 +2,8 @@
 
 import platform
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,8 +12,8 @@ import typer
 
 from analyses import claims
 from analyses.claims.claim import Settings
-from analyses.claims.scorecard import Row, Scored, score_all, table
-from analyses.terminal import MAX_SEED, note, run_command, to_json, write_or_print
+from analyses.claims.scorecard import Row, Scored, score, table
+from analyses.terminal import BAD_INPUT, MAX_SEED, note, run_command, to_json, write_or_print
 from models.training import pick_device
 
 
@@ -30,10 +30,11 @@ class Config:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The scorecard of a run."""
+    """The scorecard of a run: the claims that were measured, and for those that could not be the reason."""
 
     config: Config
-    scored: tuple[Scored, ...]
+    scored: tuple[Scored, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[Row]:
@@ -46,7 +47,8 @@ class Reproduction:
 
     def __str__(self) -> str:
         detailed = [str(entry) for entry in self.scored] if self.config.names else []
-        return "\n\n".join([*detailed, table(self.rows)])
+        failed = [f"{name} could not be measured: {reason}" for name, reason in self.failed.items()]
+        return "\n\n".join([*detailed, *([table(self.rows)] if self.rows else []), *failed])
 
     def to_list(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self.rows]
@@ -59,16 +61,37 @@ class Reproduction:
             "rows": self.to_list(),
             "details": {entry.claim.name: dict(entry.findings.details) for entry in self.scored},
             "tables": {entry.claim.name: entry.findings.table for entry in self.scored},
+            "failed": dict(self.failed),
             "settings": settings,
             "versions": {"python": platform.python_version(), **versions},
         }
 
 
 def run(config: Config) -> Reproduction:
-    """Measure the claims asked for."""
-    chosen = [claims.load(name) for name in config.names or claims.names()]
+    """Measure the claims asked for, one after the other; what is measured is stored before the next begins.
+
+    A claim that raises does not stop the others: its reason is kept.
+    """
+    chosen = [claims.load(name) for name in dict.fromkeys(config.names or claims.names())]
     settings = Settings(config.full, config.seed, str(pick_device(config.device)))
-    return Reproduction(config, tuple(score_all(chosen, settings, config.out, note)))
+    result = Reproduction(config)
+    for number, claim in enumerate(chosen, start=1):
+        note(f"{number}/{len(chosen)} {claim.name}")
+        try:
+            result = replace(result, scored=(*result.scored, score(claim, settings, config.out)))
+        except (ValueError, RuntimeError, ArithmeticError) as error:
+            result = replace(result, failed={**result.failed, claim.name: " ".join(str(error).split())})
+        if config.out is not None:
+            write_or_print(to_json(result.to_dict()), config.out / "scorecard.json")
+    return result
+
+
+def open_directory(path: Path) -> None:
+    """Make the directory for figures and numbers, before anything is measured."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {path} cannot be a directory for figures and numbers: {error.strerror}") from error
 
 
 def command(
@@ -79,14 +102,15 @@ def command(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything drawn.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "cpu",
 ) -> None:
-    """Measure claims of the literature. Exit code 1 if one is not reproduced."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file; give a directory for figures and numbers")
-    result = run(Config(tuple(names or ()), full, seed, device, out))
+    """Measure claims of the literature. Exit code 1 if one is not reproduced, 2 if one could not be measured."""
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_or_print(to_json(result.to_dict()), out / "scorecard.json")
+        open_directory(out)
+    result = run(Config(tuple(names or ()), full, seed, device, out))
     typer.echo(to_json(result.to_list()) if format == "json" else str(result))
+    for name, reason in result.failed.items():
+        note(f"error: {name} could not be measured: {reason}")
+    if result.failed:
+        raise typer.Exit(BAD_INPUT)
     if not result.holds:
         raise typer.Exit(1)
 

@@ -82,11 +82,21 @@ class StepsTo:
 
 
 def trajectory(iterates: Float[Tensor, "step batch *shape"], solution: Float[Tensor, "batch *shape"]) -> Errors:
-    """‖w_k − w‖ / ‖w‖ [step, batch]; a prompt whose solution is 0 is refused."""
-    size = solution.flatten(1).norm(dim=1)
+    """‖w_k − w‖ / ‖w‖ [step, batch].
+
+    Raises:
+        ValueError: shapes that do not fit, numbers that are no floats, or a solution that is 0.
+    """
+    fits = iterates.ndim >= 2 and solution.ndim >= 1 and iterates.shape[1:] == solution.shape
+    if not (fits and iterates.is_floating_point() and solution.is_floating_point()):
+        raise ValueError(
+            "trajectory: iterates must be floats [step, batch, …] and solution floats [batch, …] of the same shape, "
+            f"got {list(iterates.shape)} of {iterates.dtype} and {list(solution.shape)} of {solution.dtype}"
+        )
+    size = solution.reshape(len(solution), -1).norm(dim=1)
     if not (size > 0).all():
         raise ValueError("trajectory: a solution is 0, errors relative to it do not exist; leave that prompt out")
-    return (iterates - solution).flatten(2).norm(dim=2) / size
+    return (iterates - solution).reshape(*iterates.shape[:2], -1).norm(dim=2) / size
 
 
 def order(
@@ -97,9 +107,10 @@ def order(
     2 for second order, 1 for a linear rate (and then also for e_k ∝ k^(−a): look at `rate` over several windows).
 
     Raises:
-        ValueError: NaN or a negative error, no prompt with two pairs within the limits, errors that do not change.
+        ValueError: NaN or a negative error, no prompt with two pairs within the limits, errors that do not change, no resamples.
     """
     _check("order", errors)
+    _check_resamples("order", resamples)
     usable = _usable(errors, below, floor)
     pairs = usable[:-1] & usable[1:]
     logs = errors.log()
@@ -112,9 +123,10 @@ def rate(
     """The factor ρ a step of e_k ≈ C ρ^k: regression of log e_k on k, over the steps within the limits.
 
     Raises:
-        ValueError: NaN or a negative error, no prompt with two steps within the limits.
+        ValueError: NaN or a negative error, no prompt with two steps within the limits, no resamples.
     """
     _check("rate", errors)
+    _check_resamples("rate", resamples)
     steps = torch.arange(len(errors), dtype=errors.dtype, device=errors.device)[:, None].expand_as(errors)
     usable = _usable(errors, below, floor)
     return _fit("rate", steps, errors.log(), usable, errors, resamples, seed)
@@ -132,6 +144,11 @@ def steps_to(errors: Errors, tolerance: float) -> StepsTo:
     reached = errors <= tolerance
     first = torch.where(reached.any(0), reached.int().argmax(0), -1).tolist()
     return StepsTo(tolerance, tuple(None if step < 0 else step for step in first), tuple(errors.amin(0).tolist()))
+
+
+def _check_resamples(owner: str, resamples: int) -> None:
+    if not isinstance(resamples, int) or resamples < 1:
+        raise ValueError(f"{owner}: resamples={resamples} must be a whole number of at least 1")
 
 
 def _check(owner: str, errors: Tensor) -> None:

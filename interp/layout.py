@@ -71,11 +71,9 @@ class BlockLayout:
         if not (math.isfinite(self.sign) and self.sign):
             raise ValueError(f"BlockLayout: the sign of the read-out must be finite and not 0, got {self.sign}")
         rules = (self.visibility,) if isinstance(self.visibility, Visibility) else self.visibility
-        for machine in (machine_of(rule.of(role)) for rule in rules for role in ROLES):
-            if machine is not None and machine >= self.machines:
-                raise ValueError(
-                    f"BlockLayout: a head serves machine {machine}, and there are {self.machines}, counted from 0"
-                )
+        served = [machine_of(rule.of(role)) or 0 for rule in rules for role in ROLES]
+        if max(served, default=0) >= self.machines:
+            raise ValueError(f"BlockLayout: a head serves machine {max(served)} of {self.machines}, counted from 0")
         if self.readout not in self.columns:
             raise ValueError(f"BlockLayout: the read-out block {self.readout!r} is not one of {list(self.columns)}")
 

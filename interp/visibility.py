@@ -16,7 +16,7 @@ RULES = {
     "causal": "itself and every row before it",
     "all": "every row",
 }
-ONE_MACHINE = re.compile(r"machine (\d+)")
+ONE_MACHINE = re.compile(r"machine (0|[1-9][0-9]*)")
 """The rules "machine 0", "machine 1", …: a head that serves one machine. Only that machine's rows are seen, by the
 query rows and by themselves; the context rows of the other machines see nothing."""
 

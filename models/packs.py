@@ -1,8 +1,10 @@
 """Packs: several models of one architecture in one file, such as all seeds of a recipe or one run along its steps."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import safetensors
 import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
@@ -27,17 +29,30 @@ def write_pack(path: Path, models: Mapping[int, HookedTransformer]) -> None:
         for number, model in models.items()
         for name, tensor in model.state_dict().items()
     }
-    write_atomically(path, safetensors.torch.save(tensors))
+    write_atomically(path, safetensors.torch.save(tensors, {"sha256": digest(tensors)}))
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names and bytes of the tensors, in the order of their names."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].numpy().tobytes())
+    return found.hexdigest()
 
 
 def read_pack(path: Path, like: HookedTransformer) -> dict[int, HookedTransformer]:
     """The models of a pack by number, in rising order, with the config and layout of `like`.
 
     Raises:
-        CheckpointError: the file is damaged, or its weights are not of that architecture.
+        CheckpointError: the file is missing or damaged (its SHA-256 is checked), or of another architecture.
     """
     try:
-        tensors = safetensors.torch.load(path.read_bytes())
+        with safetensors.safe_open(path, "pt") as file:
+            stored = (file.metadata() or {}).get("sha256")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if digest(tensors) != stored:
+            raise ValueError("its SHA-256 is not that of its weights")
         weights: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             number, _, weight = name.partition("/")

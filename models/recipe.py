@@ -62,9 +62,15 @@ class Recipe(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("n_layers", "n_heads", "sharpness"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"recipe {self.name!r}: {name}={getattr(self, name)} must be positive")
+        self.check_numbers(sizes=("n_layers", "n_heads", "machines"), positive=("sharpness",))
+        self._check_heads()
+        for name, known in (("error", ERRORS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise ValueError(f"recipe {self.name!r}: unknown {name} {given!r}; known: {', '.join(known)}")
+
+    def _check_heads(self) -> None:
+        """Ranks within the columns; machines that the heads' rules name and that the context rows can be split over."""
         if (self.machines > 1) != bool(self.visibility) or len(self.visibility) not in (0, self.n_heads):
             raise ValueError(
                 f"recipe {self.name!r}: {self.machines} machines and {self.n_heads} heads need a visibility for every "
@@ -72,14 +78,13 @@ class Recipe(TrainingSettings):
             )
         for name in ("qk_rank", "value_rank"):
             rank = getattr(self, name)
-            if rank is not None and not 1 <= rank <= sum(self.family.widths):
+            columns = sum(self.family.widths)
+            if rank is not None and not (isinstance(rank, int) and 1 <= rank <= columns):
                 raise ValueError(
-                    f"recipe {self.name!r}: {name}={rank} must lie between 1 and the {sum(self.family.widths)} columns"
+                    f"recipe {self.name!r}: {name}={rank} must be a whole number between 1 and the {columns} columns"
                 )
-        for name, known in (("error", ERRORS), ("precision", PRECISIONS)):
-            if getattr(self, name) not in known:
-                given = getattr(self, name)
-                raise ValueError(f"recipe {self.name!r}: unknown {name} {given!r}; known: {', '.join(known)}")
+        rows = self.family.sample(1, seed=0).tokens.shape[1]
+        self.layout.n_context(rows)
 
     @property
     def prior(self) -> str:

@@ -1,7 +1,7 @@
 """What every recipe states, whatever kind of model it trains: the prompts, the optimiser, and how they meet."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
@@ -44,10 +44,17 @@ class TrainingSettings(ABC):
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        positive = {name: getattr(self, name) for name in ("steps", "rate", "batch", "warmup")}
-        for name, value in positive.items() if self.clip is None else {**positive, "clip": self.clip}.items():
-            if not value > 0:
-                raise ValueError(f"recipe {self.name!r}: {name}={value} must be positive")
+        self.check_numbers(
+            sizes=("steps", "batch", "warmup"), positive=("rate", *(("clip",) if self.clip is not None else ()))
+        )
+
+    def check_numbers(self, sizes: Sequence[str], positive: Sequence[str]) -> None:
+        """Raise unless the settings of these names are whole numbers of at least 1, or positive numbers."""
+        for name in (*sizes, *positive):
+            value = getattr(self, name)
+            if not value > 0 or (name in sizes and not isinstance(value, int)):
+                kind = "a positive whole number" if name in sizes else "positive"
+                raise ValueError(f"recipe {self.name!r}: {name}={value} must be {kind}")
 
     @property
     @abstractmethod

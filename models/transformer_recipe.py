@@ -49,8 +49,7 @@ class TransformerRecipe(TrainingSettings):
                 f"recipe {self.name!r}: a transformer is trained on regression prompts (UniformRegression, "
                 f"GaussianRegression), and these are {type(self.family).__name__}"
             )
-        if self.queries < 1:
-            raise ValueError(f"recipe {self.name!r}: queries={self.queries} must be at least 1")
+        self.check_numbers(sizes=("queries",), positive=())
         if self.shortest is not None and not 1 <= self.shortest <= self.family.n:
             raise ValueError(
                 f"recipe {self.name!r}: shortest={self.shortest} must lie between 1 and the family's n={self.family.n}"

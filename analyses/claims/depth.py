@@ -27,6 +27,7 @@ class Seed:
     seed: int
     families: tuple[str, ...]
     nearest: str
+    problem: str | None
     error: float
 
     @property
@@ -52,7 +53,7 @@ def _seeds(depth: int, sample: Prompts) -> list[Seed]:
     for number, model in zoo.seeds(MODELS[depth]).items():
         error = _pooled(model.double().predict(sample.tokens), sample)
         answer = identify(model, sample)
-        found.append(Seed(depth, number, answer.families, answer.ranking[0].family, error))
+        found.append(Seed(depth, number, answer.families, answer.ranking[0].family, answer.ranking[0].problem, error))
     return found
 
 
@@ -71,7 +72,9 @@ def _families(seeds: Sequence[Seed]) -> Measurement:
     by_depth = {depth: [entry.as_expected for entry in seeds if entry.depth == depth] for depth in MODELS}
     named = {depth: 2 * sum(expected) > len(expected) for depth, expected in by_depth.items()}
     counts = ", ".join(f"L = {depth}: {sum(expected)} of {len(expected)}" for depth, expected in by_depth.items())
-    return Measurement.exact(sum(named.values()), f"seeds named as expected, {counts}; a depth counts by most seeds")
+    short = [f"L = {s.depth}: nearest {s.nearest}, but {s.problem}" for s in seeds if not s.families and s.seed == 0]
+    why = f"; seed 0 at {'; '.join(short)}" if short else ""
+    return Measurement.exact(sum(named.values()), f"seeds named as expected, {counts}, most of them decide{why}")
 
 
 def _order(best: Mapping[int, float]) -> Measurement:
@@ -85,7 +88,7 @@ def _order(best: Mapping[int, float]) -> Measurement:
 def _table(seeds: Sequence[Seed], solvers: Mapping[str, Mapping[int, float]]) -> str:
     lines = [f"{'layers':>6}  {'seed':>4}  {'error':>9}  named"]
     for s in seeds:
-        named = ", ".join(s.families) or f"unknown, nearest {s.nearest}"
+        named = ", ".join(s.families) or f"unknown, nearest {s.nearest}, but {s.problem}"
         lines.append(f"{s.depth:>6}  {s.seed:>4}  {s.error:>9.3g}  {named}")
     lines += ["errors of first-order solvers that know the spectrum, after as many steps"]
     lines += [f"  {name}: {', '.join(f'{error:.3g}' for error in errors.values())}" for name, errors in solvers.items()]

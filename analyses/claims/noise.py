@@ -12,8 +12,10 @@ from torch import Tensor
 from analyses.claims.claim import Findings, Settings
 from analyses.claims.fits import median
 from analyses.claims.plots import draw_curves
+from analyses.claims.systems import NOISE as NOISE_STREAM
 from analyses.claims.systems import System, error_curve, log_uniform, rms
 from interp.solvers import EAGLE, ConjugateGradient, LeastSquares
+from interp.solvers.seeds import mixed
 
 KAPPA = 1e3
 NOISE = 0.01  # of the labels' rms
@@ -80,7 +82,8 @@ def measure_at(d: int, prompts: int, settings: Settings) -> Findings:
 def noisy(clean: System, noise: float, seed: int) -> System:
     """White noise on the labels, of a size relative to the rms of each prompt's labels; `exact` stays the truth."""
     C = clean.problem.C
-    drawn = torch.randn(C.shape, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64).to(C)
+    generator = torch.Generator().manual_seed(mixed(seed, NOISE_STREAM))
+    drawn = torch.randn(C.shape, generator=generator, dtype=torch.float64).to(C)
     return System(
         LeastSquares(clean.problem.A, C + noise * C.square().mean(1, keepdim=True).sqrt() * drawn), clean.exact
     )

@@ -62,7 +62,8 @@ def _quantise(name: str, q_clusters: int, v_clusters: int, prompts: int, seed: i
         (found.predict(sample.tokens, "exact") - sample.target).square().mean((1, 2))
         for found in (clustered(rule, q_clusters, v_clusters), rule)
     ]
-    note = f"{name}: {prompts} prompts, medians; k-means on the entries of W_QW_Kᵀ and of the live columns of W_VW_O"
+    what = "k-means on the entries of W_QW_Kᵀ and of the live columns of W_VW_O"
+    note = f"{name}: {prompts} prompts, seed {seed}, medians; {what}"
     return Quantised(*errors).ratio(note)
 
 
@@ -87,7 +88,7 @@ def to_clusters(matrix: Float[Tensor, "row column"], clusters: int) -> Float[Ten
     entries = matrix.reshape(-1, 1).numpy()
     if len(np.unique(entries)) <= clusters:
         return matrix
-    found = KMeans(clusters, n_init=3, random_state=0).fit(entries)
+    found = KMeans(n_clusters=clusters, random_state=0).fit(entries)
     return torch.as_tensor(found.cluster_centers_[found.labels_, 0]).reshape(matrix.shape).to(matrix)
 
 

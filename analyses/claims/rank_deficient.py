@@ -10,8 +10,9 @@ from torch import Tensor
 
 from analyses.claims.claim import Findings, Settings
 from analyses.claims.plots import draw_curves
-from analyses.claims.systems import System, error_curve, first_below, log_uniform, over_prompts, rms
+from analyses.claims.systems import NOISE, System, error_curve, first_below, log_uniform, over_prompts, rms
 from interp.solvers import EAGLE, LeastSquares
+from interp.solvers.seeds import mixed
 
 SIZE = 240
 KAPPA = 100.0
@@ -58,7 +59,8 @@ def _outside(system: System, seed: int) -> System:
     """The same system with a part of the labels outside the range of A, which does not change the solution."""
     A, C = system.problem.A, system.problem.C
     beyond = torch.linalg.svd(A).U[:, :, A.shape[1] // 2 :]
-    drawn = torch.randn(beyond.shape[0], beyond.shape[2], 1, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(mixed(seed, NOISE))
+    drawn = torch.randn(beyond.shape[0], beyond.shape[2], 1, generator=generator)
     part = beyond @ drawn.to(A)
     part = OUTSIDE * part * C.norm(dim=1, keepdim=True) / part.norm(dim=1, keepdim=True)
     return System(LeastSquares(A, C + part), system.exact)

@@ -1,7 +1,7 @@
 """The scorecard: each claim measured, each criterion with its verdict, as text and as plain values."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -89,17 +89,6 @@ def score(claim: Claim, settings: Settings, figures: Path | None = None) -> Scor
         for name, criterion in claim.criteria.items()
     )
     return Scored(claim, findings, rows)
-
-
-def score_all(
-    claims: Sequence[Claim], settings: Settings, figures: Path | None, report: Callable[[str], None]
-) -> list[Scored]:
-    """Measure claims one after the other, saying which is being measured."""
-    scored = []
-    for number, claim in enumerate(claims, start=1):
-        report(f"{number}/{len(claims)} {claim.name}")
-        scored.append(score(claim, settings, figures))
-    return scored
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -11,7 +11,11 @@ from torch import Tensor
 from analyses.claims.claim import Measurement
 from analyses.claims.fits import bootstrap
 from interp.solvers import LeastSquares, Solver
+from interp.solvers.seeds import mixed
 from models.prompts import LogUniformSpectrum
+
+SOLUTION, NOISE = range(1_000_000, 1_000_002)
+"""Streams of a seed, away from those of steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +50,10 @@ def log_uniform(
 
 
 def consistent(A: Float[Tensor, "prompt n d"], seed: int, rank: int | None = None) -> System:
-    """The system whose solution is normal, projected on the row space of A where its rank is less than d."""
-    w = torch.randn(len(A), A.shape[2], 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(A)
+    """The system whose solution is normal, projected on the row space of A where its rank is less than d; the seed may
+    be that of A, as the solution has a stream of its own."""
+    generator = torch.Generator().manual_seed(mixed(seed, SOLUTION))
+    w = torch.randn(len(A), A.shape[2], 1, generator=generator, dtype=torch.float64).to(A)
     if rank is not None and rank < A.shape[2]:
         rows = torch.linalg.svd(A, full_matrices=False).Vh[:, :rank]
         w = rows.mT @ (rows @ w)

@@ -10,8 +10,9 @@ from torch import Tensor
 from interp.solvers.eagle import THEORY, check_coefficients
 from interp.solvers.per_column import dot, ratio, rounding_floor
 from interp.solvers.problems import Quadratic
-from interp.solvers.settings import machine_rows
+from interp.solvers.settings import check_number, check_whole, machine_rows
 from interp.solvers.spectral_norm import squared_norm
+from interp.solvers.units import unit_of
 
 
 @dataclass(frozen=True)
@@ -41,26 +42,33 @@ class AcceleratedDistributedEAGLE:
     eta: float = THEORY[0]
 
     def __post_init__(self) -> None:
+        check_whole("AcceleratedDistributedEAGLE", "machines", self.machines)
+        check_number("AcceleratedDistributedEAGLE", "eta", self.eta)
         check_coefficients("AcceleratedDistributedEAGLE", self.eta, 1.0)
 
     def start(self, problem: Quadratic) -> dict[str, Any]:
         A, C = machine_rows("AcceleratedDistributedEAGLE", problem, self.machines)
-        w = A.new_zeros(len(A), A.shape[-1], C.shape[-1])
-        return {"w": w, "A": A, "C": C, "direction": w, "before": w}
+        of_A, of_C = unit_of(A.flatten(1, 2)), unit_of(C.flatten(1, 2))
+        v = A.new_zeros(len(A), A.shape[-1], C.shape[-1])
+        A, C = A / of_A[:, None], C / of_C[:, None]
+        return {"w": v, "v": v, "unit": of_C / of_A, "A": A, "C": C, "direction": v, "before": v}
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
-        A, C, w, before = state["A"], state["C"], state["w"], state["before"]
+        """On A, C and w in units of their size; v is w in its unit."""
+        A, C, v, before = state["A"], state["C"], state["v"], state["before"]
+        own = unit_of(A)
+        A, C = A / own, C / own
         square = squared_norm(A)
         G, moment = A.mT @ A / square, A.mT @ C / square
         H, target = G.mean(1), moment.mean(1)
-        z = target - H @ w
+        z = target - H @ v
         z = torch.where(dot(z, z) > rounding_floor(target), z, 0)
         beta = ratio(dot(z - before, z), dot(before, before)).clamp(min=0)
         direction = z + beta * state["direction"]
-        w = w + ratio(dot(direction, z), dot(direction, H @ direction)) * direction
+        v = v + ratio(dot(direction, z), dot(direction, H @ direction)) * direction
         eta = torch.where(unsettled(G), self.eta / square, 0)
         A, C = A + eta * (A @ (A.mT @ A)), C + eta * (A @ (A.mT @ C))
-        return {"w": w, "A": A, "C": C, "direction": direction, "before": z}
+        return {**state, "w": v * state["unit"], "v": v, "A": A, "C": C, "direction": direction, "before": z}
 
 
 def unsettled(G: Float[Tensor, "batch machine d d"]) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from interp.solvers.interval import interval_of
 from interp.solvers.problems import Quadratic
+from interp.solvers.settings import check_whole
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,7 @@ class ChebyshevNodes:
     interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.cycle < 1:
-            raise ValueError(f"ChebyshevNodes: cycle={self.cycle} must be at least 1")
+        check_whole("ChebyshevNodes", "cycle", self.cycle)
 
     @cached_property
     def cosines(self) -> list[float]:

@@ -10,8 +10,9 @@ from torch import Tensor
 from interp.solvers.eagle import T3, check_coefficients
 from interp.solvers.masked_rows import context_rows, unit_queries
 from interp.solvers.problems import Quadratic
-from interp.solvers.settings import at, machine_rows
+from interp.solvers.settings import Numbers, check_whole, machine_rows, number_at
 from interp.solvers.spectral_norm import given_norm, squared_norm
+from interp.solvers.units import rescaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +29,12 @@ class DistributedEAGLE:
     a machine's own labels first and stalls. With noisy labels the limit is not the least-squares solution of all rows.
     Where a machine has more rows than rank, rounding in its null space grows by 3/2 a layer ((−1/3, 1/3)) or 3 (T₃):
     what has not been reached after 90 or 33 steps, in float64, will not be (AcceleratedDistributedEAGLE stops in time).
+    A_μ and C_μ are carried in units of A_μ's size ("scale" of the state), which changes no iterate.
 
     Args:
         machines: the rows are split evenly, in order.
         eta, gamma: of the context rows, as in EAGLE: numbers in (−2, 0] and (0, 2), or free schedules.
-        query: (η', γ') of the query rows, the context's if left out.
+        query: (η', γ') of the query rows, within the same bounds, the context's if left out.
         average: divide the query rows' sums by the number of machines; a transformer's heads sum.
         norms: one ν for all machines of a layer, [step] or [step, batch]: what shared weights can express.
 
@@ -41,27 +43,34 @@ class DistributedEAGLE:
     """
 
     machines: int
-    eta: float | Sequence[float] = T3[0]
-    gamma: float | Sequence[float] = T3[1]
-    query: tuple[float | Sequence[float], float | Sequence[float]] | None = None
+    eta: Numbers = T3[0]
+    gamma: Numbers = T3[1]
+    query: tuple[Numbers, Numbers] | None = None
     average: bool = True
     norms: Float[Tensor, "step *batch"] | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        check_whole("DistributedEAGLE", "machines", self.machines)
         check_coefficients("DistributedEAGLE", self.eta, self.gamma)
+        if self.query is None:
+            return
+        if not isinstance(self.query, Sequence) or len(self.query) != 2:
+            raise ValueError(f"DistributedEAGLE: query={self.query!r} must be a pair (η', γ'), or left out")
+        check_coefficients("DistributedEAGLE", *self.query, names=("query's eta", "query's gamma"))
 
     def start(self, problem: Quadratic) -> dict[str, Any]:
         return unit_queries(*machine_rows("DistributedEAGLE", problem, self.machines))
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
-        step, name = state["step"], "DistributedEAGLE"
+        state, step, name = rescaled(state, "C"), state["step"], "DistributedEAGLE"
         if self.norms is None:
             square = squared_norm(state["A"])
         else:
-            square = given_norm(name, self.norms, step, state["A"])[:, None] ** 2
-        eta, gamma = (at(name, "eta or gamma", value, step) for value in (self.eta, self.gamma))
+            square = (given_norm(name, self.norms, step, state["A"])[:, None] / state["scale"]) ** 2
+        eta, gamma = (number_at(name, "eta or gamma", value, step) for value in (self.eta, self.gamma))
         A, C, G, moment = context_rows(state, eta / square, gamma / square)
-        query_eta, query_gamma = (at(name, "query", value, step) for value in (self.query or (self.eta, self.gamma)))
+        query = (self.eta, self.gamma) if self.query is None else self.query
+        query_eta, query_gamma = (number_at(name, "query", value, step) for value in query)
         share = 1 / self.machines if self.average else 1.0
         B, D = state["B"], state["D"]
         B, D = (

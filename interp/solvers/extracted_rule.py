@@ -7,6 +7,7 @@ from interp.solvers.masked_rows import layer, unit_queries
 from interp.solvers.problems import Quadratic
 from interp.solvers.settings import rows
 from interp.solvers.spectral_norm import squared_norm
+from interp.solvers.units import rescaled
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class ExtractedRule:
         if self.norms is None:
             unit = 1 / A.shape[1] if self.per_n else 1.0
         else:
-            unit = self.norms[step] ** 2 / squared_norm(A)
+            state = rescaled(state)
+            unit = self.norms[step] ** 2 / squared_norm(state["A"])
         after = layer(state, self.eta[step] * unit, self.gamma[step] * unit)
         return {**after, "w": self.sign * after["D"]}

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from interp.solvers.problems import Quadratic, rounding
+from interp.solvers.settings import check_whole
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class LowRankNewton:
 
     def start(self, problem: Quadratic) -> dict[str, Any]:
         width = problem.G.shape[-1]
+        check_whole("LowRankNewton", "rank", self.rank, None)
         if not 1 <= self.rank <= width:
             raise ValueError(f"LowRankNewton: rank={self.rank} must lie between 1 and the {width} columns")
         if not 0 <= self.damping < float("inf"):

@@ -10,11 +10,12 @@ Coefficient = float | Float[Tensor, "..."]
 
 
 def unit_queries(A: Float[Tensor, "batch *machine n d"], C: Float[Tensor, "batch *machine n out"]) -> dict[str, Any]:
-    """A, C, and B = I, D = 0: D is linear in a query row, so w = −D predicts B_any @ w for every query."""
+    """A, C, and B = I, D = 0: D is linear in a query row, so w = −D predicts B_any @ w for every query. A is in
+    units of "scale", which some solvers change (`rescaled`)."""
     d, out = A.shape[-1], C.shape[-1]
     B = torch.eye(d).to(A).expand(len(A), d, d)
     D = A.new_zeros(len(A), d, out)
-    return {"w": D, "A": A, "C": C, "B": B, "D": D, "step": 0}
+    return {"w": D, "A": A, "C": C, "B": B, "D": D, "scale": torch.ones_like(A[..., :1, :1]), "step": 0}
 
 
 def context_rows(

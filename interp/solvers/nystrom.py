@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.solvers.problems import LeastSquares, Quadratic, rounding, symmetric
-from interp.solvers.settings import rows
+from interp.solvers.settings import check_whole, rows
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Nystrom:
         A, C = rows("Nystrom", problem)
         if A.shape[1] != A.shape[2] or not symmetric(A):
             raise ValueError(f"Nystrom: A must be a symmetric Gram matrix [batch, n, n], got {list(A.shape)}")
+        if self.rank is not None:
+            check_whole("Nystrom", "rank", self.rank, None)
         if self.rank is not None and not 1 <= self.rank <= A.shape[1]:
             raise ValueError(f"Nystrom: rank={self.rank} must lie between 1 and the {A.shape[1]} landmarks")
         return {"w": torch.zeros_like(C)}

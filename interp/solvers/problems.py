@@ -88,8 +88,22 @@ class LeastSquares(Quadratic):
 
     @cached_property
     def G(self) -> Float[Tensor, "batch d d"]:
-        """AᵀA + lam I."""
-        return _add_to_diagonal(self.A.mT @ self.A, self.lam)
+        """AᵀA + lam I.
+
+        Raises:
+            ValueError: squares of A overflow or vanish.
+        """
+        G = self.A.mT @ self.A
+        squares = G.diagonal(dim1=-2, dim2=-1).amax(-1)
+        largest = self.A.abs().amax((-2, -1))
+        representable = squares.isfinite() & ((squares >= torch.finfo(G.dtype).tiny) | (largest == 0))
+        if not representable.all():
+            prompt = int((~representable).nonzero()[0])
+            raise ValueError(
+                f"LeastSquares: AᵀA of prompt {prompt} is beyond {G.dtype}, as the largest entry of A is "
+                f"{float(largest[prompt]):.3g}; divide A and C by that"
+            )
+        return _add_to_diagonal(G, self.lam)
 
     @cached_property
     def moment(self) -> Float[Tensor, "batch d out"]:

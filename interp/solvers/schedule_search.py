@@ -115,13 +115,13 @@ def search(starts: Parameters, goal: Goal, largest: bool) -> Parameters:
 
 def equalise(parameters: Float[Tensor, "number"], g: Float[Tensor, "point"], steps: int = 60) -> Tensor:
     """A minimum of max |r| on a fine grid: linear programmes in a trust region until no step helps."""
-    best, radius = parameters, 0.1
+    best, radius = parameters.clone(), 0.1
     r, dr = (values[0] for values in _recursion(best[None], g, True))
     scale = best.abs().clamp(min=1e-3 * float(best.abs().max()))
     for _ in range(steps):
         level = float(r.abs().max())
         delta, promised = _programme(r, dr, scale, radius)
-        if promised > level * (1 - 1e-9) or radius < 1e-10:
+        if promised >= level * (1 - 1e-9) or radius < 1e-10:
             break
         after, slopes = (values[0] for values in _recursion((best + delta)[None], g, True))
         gain = (level - float(after.abs().max())) / (level - promised)

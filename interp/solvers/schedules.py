@@ -47,7 +47,7 @@ class Schedule:
     """The best schedule that was found, and what else there is.
 
     Args:
-        bound: what no polynomial of that degree with r(0) = 1 can beat (`polynomial_bound`).
+        bound: what no polynomial of that degree with r(0) = 1 can beat on that spectrum (`polynomial_bound`).
         optima: all distinct local optima, the best first: errors within a thousandth and unit-free steps within 2 %.
         placed: the schedules given as `initial`, in their order.
         starts: how many random and named starts there were.
@@ -107,10 +107,10 @@ def optimal_schedule(
     """η_l and γ_l that minimise the relative error in w after `depth` layers, for matrices with σ in [1/κ, 1].
 
     The error on an eigenvalue g = σ² is r_L(g) (MATH §4): "max" is sup |r_L| over the spectrum, for the names and for a
-    Spectrum the whole of [1/κ², 1]; "rms" is the root of the mean of r_L² over the spectrum, which is the rms relative
-    error for isotropic w. The signs of η and γ are free. Search: Levenberg–Marquardt from all starts at once, for "max"
-    on higher and higher powers and then by linear programmes on a fine grid. Global optimality is not proven: compare
-    `bound`, and the number of starts that found the best.
+    Spectrum the whole of [1/κ², 1], for singular values these alone; "rms" is the root of the mean of r_L² over the
+    spectrum, which is the rms relative error for isotropic w. The signs of η and γ are free. Search:
+    Levenberg–Marquardt from all starts at once, for "max" on higher and higher powers and then by linear programmes on
+    a fine grid. Global optimality is not proven: compare `bound`, and the number of starts that found the best.
 
     Args:
         spectrum: "interval" (g uniform), "log-uniform", a Spectrum, or singular values [*prompt, d] with σ_max = 1.

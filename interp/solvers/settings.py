@@ -1,8 +1,11 @@
 """What the solvers' settings share: admissible steps, schedules, the kind of problem."""
 
+import math
 from collections.abc import Sequence
-from typing import TypeVar
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -10,6 +13,8 @@ from interp.solvers.problems import KernelSystem, LeastSquares, Quadratic
 
 Kind = TypeVar("Kind", LeastSquares, KernelSystem)
 Setting = TypeVar("Setting", float, Tensor)
+Numbers = float | Sequence[float] | Float[Tensor, "layer"] | np.ndarray
+"""A number for all layers, or a schedule with one a layer."""
 
 
 def check_between(owner: str, name: str, value: float, bound: float, formula: str) -> None:
@@ -23,6 +28,43 @@ def check_between(owner: str, name: str, value: float, bound: float, formula: st
 def check_momentum(owner: str, momentum: float | None) -> None:
     if momentum is not None and not 0 <= momentum < 1:
         raise ValueError(f"{owner}: momentum={momentum} must be at least 0 and below 1")
+
+
+def check_whole(owner: str, name: str, value: Any, least: int | None = 1) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ValueError(f"{owner}: {name}={value!r} must be a whole number")
+    if least is not None and value < least:
+        raise ValueError(f"{owner}: {name}={value} must be at least {least}")
+
+
+def numbers(owner: str, name: str, value: Any) -> float | tuple[float, ...]:
+    """A number as a float, a schedule (sequence, or array or tensor of one axis) as a tuple of floats; all finite."""
+    if isinstance(value, np.ndarray | Tensor) and value.ndim < 2:
+        value = value.tolist()
+    if isinstance(value, Real):
+        return float(value)
+    entries = [numbers(owner, name, entry) for entry in value] if _is_schedule(value) else []
+    flat = tuple(entry for entry in entries if isinstance(entry, float))
+    if not flat or len(flat) < len(entries):
+        raise ValueError(f"{owner}: {name}={value!r} must be a number, or a sequence or tensor [step] of numbers")
+    if not all(math.isfinite(entry) for entry in flat):
+        raise ValueError(f"{owner}: {name}={value} holds NaN or inf")
+    return flat
+
+
+def check_number(owner: str, name: str, value: Any) -> None:
+    """One number, where a schedule has no meaning."""
+    if not isinstance(numbers(owner, name, value), float):
+        raise ValueError(f"{owner}: {name}={value!r} is a schedule; give one number")
+
+
+def _is_schedule(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def number_at(owner: str, name: str, value: Numbers, step: int) -> float:
+    """The number of a step: a single one holds for all steps, a schedule as far as it goes."""
+    return at(owner, name, numbers(owner, name, value), step)
 
 
 def at(owner: str, name: str, schedule: Setting | Sequence[Setting], step: int) -> Setting:
@@ -53,6 +95,7 @@ def machine_rows(
 ) -> tuple[Float[Tensor, "batch machine row d"], Float[Tensor, "batch machine row out"]]:
     """The rows split evenly, in order, over the machines."""
     A, C = rows(owner, problem)
+    check_whole(owner, "machines", machines, None)
     if machines < 1 or A.shape[1] % machines:
         raise ValueError(f"{owner}: machines={machines} must be at least 1 and divide the {A.shape[1]} rows")
     return A.unflatten(1, (machines, -1)), C.unflatten(1, (machines, -1))

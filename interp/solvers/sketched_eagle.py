@@ -10,8 +10,10 @@ from torch import Tensor
 from interp.solvers.eagle import THEORY, check_coefficients
 from interp.solvers.masked_rows import unit_queries
 from interp.solvers.problems import Quadratic
-from interp.solvers.settings import rows
+from interp.solvers.seeds import mixed
+from interp.solvers.settings import Numbers, check_whole, number_at, rows
 from interp.solvers.spectral_norm import squared_norm
+from interp.solvers.units import rescaled
 
 
 @dataclass(frozen=True)
@@ -29,18 +31,20 @@ class SketchedEAGLE:
 
     Args:
         sketch: r.
-        eta, gamma: signed coefficients in units of 1/ν², theory's if left out, with the bounds of EAGLE.
+        eta, gamma: signed coefficients in units of 1/ν², theory's if left out, numbers or schedules as in EAGLE.
         seed: of the frames.
 
     Source: Lutz, Gangrade, Daneshmand and Saligrama 2025, arXiv 2509.19702, algorithm 1 with a sketch.
     """
 
     sketch: int
-    eta: float = THEORY[0]
-    gamma: float = THEORY[1]
+    eta: Numbers = THEORY[0]
+    gamma: Numbers = THEORY[1]
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_whole("SketchedEAGLE", "sketch", self.sketch, None)
+        check_whole("SketchedEAGLE", "seed", self.seed, None)
         check_coefficients("SketchedEAGLE", self.eta, self.gamma)
 
     def start(self, problem: Quadratic) -> dict[str, Any]:
@@ -50,11 +54,13 @@ class SketchedEAGLE:
         return unit_queries(A, C)
 
     def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
+        state = rescaled(state)
         A, C, B, D = (state[name] for name in "ACBD")
-        S = frame(A.shape[-1], self.sketch, self.seed + state["step"]).to(A)
+        eta, gamma = (number_at("SketchedEAGLE", name, getattr(self, name), state["step"]) for name in ("eta", "gamma"))
+        S = frame(A.shape[-1], self.sketch, mixed(self.seed, state["step"])).to(A)
         context, query = A @ S, B @ S
         square = squared_norm(context)
-        to_x, to_y = context.mT @ A * (self.eta / square), context.mT @ C * (self.gamma / square)
+        to_x, to_y = context.mT @ A * (eta / square), context.mT @ C * (gamma / square)
         A, C, B, D = A + context @ to_x, C - context @ to_y, B + query @ to_x, D - query @ to_y
         return {**state, "w": -D, "A": A, "C": C, "B": B, "D": D, "step": state["step"] + 1}
 

@@ -9,8 +9,14 @@ from torch import Tensor
 
 from interp.solvers.iterate import Solver, check_finite, check_steps
 from interp.solvers.problems import LeastSquares, Quadratic
+from interp.solvers.units import unit_of
 
 MEASURES = {"gradient": "relative gradient", "step": "relative step"}
+
+BOUNDED = {
+    "gradient": "the relative error in w can be κ(A)² times that",
+    "step": "the relative error in w is at most ρ/(1 − ρ) times that where a step gains a factor ρ",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +51,7 @@ class Solution:
         stuck = f", {int(self.at_floor.sum())} at the rounding floor" if self.at_floor.any() else ""
         head = "converged" if done == count else f"NOT converged on {count - done} of {count} prompts{stuck}"
         reached = f"{MEASURES[self.measure]} at most {self.residual.max():.1e} (asked for {self.tolerance:.1e})"
-        return f"{head}: {steps}, {reached}"
+        return f"{head}: {steps}, {reached}; {BOUNDED[self.measure]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without w."""
@@ -64,7 +70,8 @@ def solve(
 
     Args:
         measure: "gradient", ‖G w − moment‖ / ‖moment‖, which says little of w where κ is large: the relative error of w
-            can be κ(A)² times as large (measured with EAGLE at 1e-8: error 1e-7 at κ = 1e2, .05 at 1e4, .4 at 1e5).
+            can be κ(A)² times as large (measured with EAGLE at 1e-8: error 1e-7 at κ = 1e2, .05 at 1e4, .4 at 1e5), and
+            "converged" then means the gradient alone. What is printed says so.
             "step", ‖w_k − w_{k−1}‖ / ‖w_k‖: the error left is at most ρ/(1 − ρ) times that for a method that gains a
             factor ρ a step, so below it for EAGLE and T₃, and far above it for gradient descent.
 
@@ -119,20 +126,26 @@ def _next(solver: Solver, problem: Quadratic, found: Solution, w: Tensor, step: 
 
 
 def relative_gradient(problem: Quadratic, w: Float[Tensor, "batch d out"]) -> tuple[Tensor, Tensor]:
-    """‖G w − moment‖ / ‖moment‖ [batch], and what rounding makes of it. From the rows, Aᵀ(A w − C), where there are."""
+    """‖G w − moment‖ / ‖moment‖ [batch], and what rounding makes of it. From the rows, Aᵀ(A w − C), where there are,
+    in units of A and C: their squares could overflow or vanish."""
     eps = torch.finfo(w.dtype).eps
     if isinstance(problem, LeastSquares):
-        gradient = problem.A.mT @ (problem.A @ w - problem.C) + problem.lam * w
-        size = _norm(problem.A) * (_norm(problem.A) * _norm(w) + _norm(problem.C)) + problem.lam * _norm(w)
+        of_A, of_C = unit_of(problem.A), unit_of(problem.C)
+        A, C, w = problem.A / of_A, problem.C / of_C, w * (of_A / of_C)
+        moment, lam = (C.mT @ A).mT, problem.lam / of_A / of_A
+        gradient = A.mT @ (A @ w - C) + lam * w
+        size = _norm(A) * (_norm(A) * _norm(w) + _norm(C)) + lam[:, 0, 0] * _norm(w)
     else:
-        gradient, size = problem.gradient(w), _norm(problem.G) * _norm(w) + _norm(problem.moment)
-    unit = _norm(problem.moment)
+        gradient, moment = problem.gradient(w), problem.moment
+        size = _norm(problem.G) * _norm(w) + _norm(moment)
+    unit = _norm(moment)
     unit = torch.where(unit > 0, unit, 1)
     return _norm(gradient) / unit, eps * size / unit
 
 
 def _norm(matrix: Float[Tensor, "batch row column"]) -> Float[Tensor, "batch"]:
-    return torch.linalg.matrix_norm(matrix)
+    unit = unit_of(matrix)
+    return torch.linalg.matrix_norm(matrix / unit) * unit[:, 0, 0]
 
 
 def _check_bounded(solver: Solver, gradient: float, w: Tensor, step: int) -> None:

@@ -49,14 +49,20 @@ class Spectrum:
         """By name, or the singular values σ [*prompt, d] of a sample of matrices, each with σ_max = 1.
 
         Raises:
-            ValueError: an unknown name, κ not above 1, singular values outside [1/κ, 1].
+            ValueError: an unknown name, κ not above 1, a Spectrum of another κ, what is no real tensor, singular values
+                outside [1/κ, 1].
         """
         if isinstance(spectrum, Spectrum):
+            if not math.isclose(spectrum.kappa, _checked(kappa)):
+                raise ValueError(f"kappa={kappa:g}, but the Spectrum is one of κ = {spectrum.kappa:g}; give the same")
             return spectrum
         if isinstance(spectrum, str):
             if spectrum not in NAMES:
                 raise ValueError(f"spectrum {spectrum!r} is unknown; known: {', '.join(NAMES)}, or singular values")
             return cls.interval(kappa) if spectrum == "interval" else cls.log_uniform(kappa)
+        if not isinstance(spectrum, Tensor) or not spectrum.is_floating_point():
+            got = f"a tensor of {spectrum.dtype}" if isinstance(spectrum, Tensor) else f"a {type(spectrum).__name__}"
+            raise ValueError(f"spectrum: give a name, a Spectrum, or singular values as a tensor of floats, got {got}")
         sigma = spectrum.detach().double().flatten().cpu()
         slack = 1 + 1e-6
         if not len(sigma) or not ((sigma * _checked(kappa) * slack >= 1) & (sigma <= slack)).all():

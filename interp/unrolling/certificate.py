@@ -108,6 +108,6 @@ def _model_lines(certificate: Certificate) -> list[str]:
         lines.append(
             f"the model's own error: squared, median {task.median_squared_error:.3g}, mean of the central 99 % "
             f"{task.central_mean_squared_error:.3g};\n  relative, rms {task.rms_relative_error:.3g}; "
-            f"blown up on {task.blown_up} of {certificate.prompts} prompts"
+            f"worse than the answer 0 on {task.blown_up} of {certificate.prompts} prompts"
         )
     return lines

@@ -168,7 +168,8 @@ def _refit(rule: UpdateRule, exact: list[Tensor], words: Collection[Word]) -> Co
         fitted = [dict[Word, float]() for _ in layer.groups]
         if features and usable.any():
             design = torch.stack([(feature / size)[usable].flatten() for feature in features], dim=1)
-            solution = torch.linalg.pinv(design) @ (target / size)[usable].flatten()  # least norm: a word may do nothing
+            # of least norm: a word may do nothing
+            solution = torch.linalg.pinv(design) @ (target / size)[usable].flatten()
             for (g, word), value in zip(names, solution.tolist(), strict=True):
                 fitted[g][word] = value
         result.append(fitted)

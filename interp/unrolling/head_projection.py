@@ -102,7 +102,7 @@ def describe_head(
     y, Q, V = layout.slices[layout.readout], head.Q, head.V
     Q_xx, V_xx, V_yy = Q[x, x], V[x, x], V[y, y]
     qk, alive = nearest_projection(Q_xx, numerical_rank(Q_xx)), bool(V_xx.norm() > VANISHES * V.norm())
-    levels, residual = _two_levels(V_xx, qk.P) if alive else (None, None)
+    levels, residual = two_levels(V_xx, qk.P) if alive else (None, None)
     return HeadProjection(
         number=head.number,
         size=head.size,
@@ -126,7 +126,7 @@ def scalar(block: Float[Tensor, "x x"]) -> tuple[float, float]:
     return c.item(), (gap / size).item() if size else 0.0
 
 
-def _two_levels(V: Float[Tensor, "x x"], P: Float[Tensor, "x x"]) -> tuple[tuple[float, float], float]:
+def two_levels(V: Float[Tensor, "x x"], P: Float[Tensor, "x x"]) -> tuple[tuple[float, float], float]:
     """Least squares on P and I − P, which are orthogonal."""
     rest = torch.eye(len(P)).to(P) - P
     b = [((part * V).sum() / part.square().sum()).item() if part.norm() > 1e-9 else 0.0 for part in (P, rest)]

@@ -62,7 +62,7 @@ def pictures(found: Projections) -> list[Picture]:
     tests = [min(head.sketch.eigenvalues_p, head.sketch.entries_p) for head in limited if head.sketch]
     passed = [p >= LEVEL and head.qk.residual <= BOUND for p, head in zip(tests, limited, strict=True)]
     worst = min(tests, default=1.0)
-    result.append(Picture("Q is a random sketch S Sᵀ", sum(passed), len(passed), "heads", worst, LEVEL))
+    result.append(Picture("Q is not told from a random sketch S Sᵀ", sum(passed), len(passed), "heads", worst, LEVEL))
     several = [group for group in found.groups if len(group.own) > 1 and group.sums]
     values = [max(residual for _, residual in group.sums.values()) for group in several]
     result.append(_residuals("heads of a layer are complementary: Σ vP = cI", values, "layers"))

@@ -7,8 +7,8 @@ from typing import Any
 
 from interp.unrolling.blocks import describe_block
 from interp.unrolling.fit import FunctionFit
+from interp.unrolling.message_text import to_lines as messages_to_lines
 from interp.unrolling.messages import messages
-from interp.unrolling.messages import to_lines as messages_to_lines
 from interp.unrolling.pictures import to_lines as projections_to_lines
 from interp.unrolling.projections import is_rank_limited, projections
 from interp.unrolling.rule import GroupRule, Level, UpdateRule, symbol_of
@@ -17,6 +17,7 @@ from interp.unrolling.tables import ABSENT, by_layer, coefficient_table, wrapped
 from interp.visibility import describe_rule, machine_of
 
 DIGITS = 6
+SMALL_PART = 1e-3  # of a group's largest part, in norm: smaller ones are counted and not described
 FORMS = {
     "gradient descent": "  gradient descent on ½‖Aw − C‖²:  C ← C − γ A AᵀC,  D ← D − γ B AᵀC",
     "EAGLE": "  the EAGLE update (arXiv 2509.19702), η < 0 < γ:\n"
@@ -190,13 +191,18 @@ def polynomial(coefficients: Iterable[float], digits: int = DIGITS) -> str:
 
 def _blocks(rule: UpdateRule) -> list[str]:
     """The exact level's matrices, each block by its simplest class."""
-    lines = ["exact heads, block by block, within 1 % of the matrix (Δz = Σ z Q S V)"]
+    lines = ["exact, the sum over heads part by part, each block within 1 % of its matrix (Δz = Σ z Q S V)"]
     for index, layer in enumerate(rule.layers):
         for item in layer.groups:
-            for head, (Q, V) in enumerate(zip(item.group.Q, item.group.V, strict=True)):
-                where = f"layer {index} head {head}{_whose(rule, index, item)}"
-                parts = [*_classes("Q", Q, rule, ()), *_classes("V", V, rule, item.unread)]
-                lines += wrapped(f"  {where}  ", parts)
+            where = f"  layer {index}{_whose(rule, index, item)}"
+            sizes = (item.group.Q.flatten(1).norm(dim=1) * item.group.V.flatten(1).norm(dim=1)).tolist()
+            kept = [part for part, size in enumerate(sizes) if size > SMALL_PART * sizes[0]]
+            for part in kept:
+                Q, V = item.group.Q[part], item.group.V[part]
+                blocks = [*_classes("Q", Q, rule, ()), *_classes("V", V, rule, item.unread)]
+                lines += wrapped(f"{where}{f' part {part}' if len(kept) > 1 else ''}  ", blocks)
+            if len(kept) < len(sizes):
+                lines.append(f"{where}  {_count(len(sizes) - len(kept), 'part')} below {SMALL_PART:g} of the first")
     return lines
 
 

@@ -140,10 +140,22 @@ REFUSED = {
     "zeros": (lambda: order(torch.zeros(5, 2)), r"order: no prompt has two points between the floor"),
     "zeros, rate": (lambda: rate(torch.zeros(5, 2)), r"rate: no prompt has two points between the floor"),
     "tolerance": (lambda: steps_to(torch.ones(3, 2), 0.0), r"tolerance=0.0 must be positive and finite"),
+    "resamples": (
+        lambda: order(powers(2.0, 5, torch.tensor([0.4, 0.3])), resamples=0),
+        r"order: resamples=0 must be a",
+    ),
+    "resamples, rate": (lambda: rate(geometric([0.5, 0.4], 9), resamples=-1), r"rate: resamples=-1 must be a whole"),
+    "integers": (lambda: trajectory(torch.ones(2, 3, 4).long(), torch.ones(3, 4).long()), r"of torch.int64"),
+    "one for all": (
+        lambda: trajectory(torch.ones(2, 3, 4), torch.ones(1, 4)),
+        r"same shape, got \[2, 3, 4\] .* \[1, 4\]",
+    ),
+    "no step": (lambda: trajectory(torch.ones(3), torch.ones(3)), r"iterates must be floats \[step, batch, …\]"),
     "solution": (lambda: trajectory(torch.ones(2, 1, 2, 1), torch.zeros(1, 2, 1)), r"a solution is 0"),
 }
 
 
+@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_in_a_sentence(name: str):
     call, message = REFUSED[name]

@@ -204,6 +204,11 @@ def test_visibilities_that_do_not_fit_are_refused():
         Visibility("machine", "machine")
     with pytest.raises(ValueError, match="2 visibilities for a model of 3 heads"):
         LAYOUTS["heads"].head_visibility(3)
+    with pytest.raises(ValueError, match="a head serves machine 2 of 2, counted from 0"):
+        BlockLayout.standard(x=1, y=1, machines=2, visibility=[Visibility("machine 2", "none")])
+    for name in ("machine 01", "machine -1", "machine ١", "machine x"):
+        with pytest.raises(ValueError, match="unknown rule"):
+            Visibility(name)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 
 from interp.layout import BlockLayout
 from models.checkpoints import CheckpointError
-from models.packs import read_pack, write_pack
+from models.packs import digest, read_pack, write_pack
 from models.transformer import HookedTransformer, TransformerConfig
 
 
@@ -36,7 +36,10 @@ def test_models_of_several_architectures_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "another architecture", "a weight too few", "bad number"])
+DAMAGES = ("missing", "truncated", "another architecture", "a weight too few", "bad number", "a flipped bit")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_pack_that_is_not_whole_is_refused(tmp_path, damage):
     path = tmp_path / "pack.safetensors"
     write_pack(path, {0: model(1), 1: model(2)})
@@ -48,8 +51,13 @@ def test_a_pack_that_is_not_whole_is_refused(tmp_path, damage):
         path.write_bytes(path.read_bytes()[:-20])
     elif damage == "a weight too few":
         tensors.pop("1/blocks.0.attn.W_Q")
-        safetensors.torch.save_file(tensors, path)
+        safetensors.torch.save_file(tensors, path, {"sha256": digest(tensors)})
     elif damage == "bad number":
-        safetensors.torch.save_file({f"x{name}": tensor for name, tensor in tensors.items()}, path)
+        renamed = {f"x{name}": tensor for name, tensor in tensors.items()}
+        safetensors.torch.save_file(renamed, path, {"sha256": digest(renamed)})
+    elif damage == "a flipped bit":
+        content = bytearray(path.read_bytes())
+        content[-5] ^= 1
+        path.write_bytes(content)
     with pytest.raises(CheckpointError, match="is no pack of such models"):
         read_pack(path, like)

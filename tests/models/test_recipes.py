@@ -43,14 +43,17 @@ def test_no_shipped_recipe_is_told_the_solution(chosen):
         ({"machines": 3}, "3 machines and 1 heads need a visibility for every head"),
         ({"visibility": (("machine", "none"),)}, "1 machines and 1 heads"),
         ({"machines": 2, "visibility": (("machine", "none"),) * 2}, "got 2"),
-        ({"qk_rank": 16}, "qk_rank=16 must lie between 1 and the 15 columns"),
-        ({"value_rank": 0}, "value_rank=0 must lie between"),
+        ({"qk_rank": 16}, "qk_rank=16 must be a whole number between 1 and the 15 columns"),
+        ({"value_rank": 0}, "value_rank=0 must be a whole number between"),
+        ({"machines": 0}, "machines=0 must be a positive whole number"),
+        ({"machines": 3, "visibility": (("machine", "context"),)}, "10 context rows cannot be split evenly over 3"),
+        ({"machines": 2, "visibility": (("machine 7", "context"),)}, "a head serves machine 7 of 2"),
         ({"machines": 2, "visibility": (("some", "none"),)}, "unknown rule 'some'"),
     ],
 )
 def test_heads_and_machines_that_do_not_fit_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        _ = replace(RECIPES["eagle-d10"], **options).layout
+        replace(RECIPES["eagle-d10"], **options)
 
 
 def test_the_machines_and_ranks_of_a_recipe_reach_its_layout_and_sizes():
@@ -105,7 +108,7 @@ def test_a_misspelt_name_lists_the_known():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_layers": 0}, "n_layers=0 must be positive"),
+        ({"n_layers": 0}, "n_layers=0 must be a positive whole number"),
         ({"rate": -1.0}, "rate=-1.0 must be positive"),
         ({"precision": "half"}, "unknown precision 'half'; known: float32, float64"),
         ({"error": "absolute"}, "unknown error 'absolute'; known: relative, squared"),

@@ -23,10 +23,10 @@ def measure(prompts: int, settings: Settings) -> Findings:
     return Findings({"sign": sign, "rate": order_of}, f"{losses}\n\n{orders}")
 
 
-def loss_ratio(system: System, eta: float, sign: float) -> Float[Tensor, "prompt"]:
+def loss_ratio(system: System, eta: float, sign: float, seed: int) -> Float[Tensor, "prompt"]:
     """‖A w₁ − C‖²/‖A w₀ − C‖² for w₁ = w₀ − η H⁻¹ g, g = sign · Σ x (y − wᵀx), H = AᵀA, from a random w₀."""
     A, C = system.problem.A, system.problem.C
-    w = torch.randn(system.exact.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(A)
+    w = torch.randn(system.exact.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(A)
     before = C - A @ w
     g = sign * A.mT @ before
     after = C - A @ (w - eta * torch.linalg.solve(system.problem.G, g))
@@ -41,9 +41,9 @@ def _sign(system: System, settings: Settings) -> tuple[Measurement, str]:
     )
     lines = ["loss after one step over loss before", f"{'η':<6}{'as written':>14}{'corrected':>14}"]
     for eta in STEP_SIZES:
-        written, corrected = (float(loss_ratio(system, eta, sign).quantile(0.5)) for sign in (1.0, -1.0))
+        written, corrected = (float(loss_ratio(system, eta, sign, settings.seed).quantile(0.5)) for sign in (1.0, -1.0))
         lines.append(f"{eta:<6g}{written:>14.3g}{corrected:>14.2g}")
-    return median(loss_ratio(system, 1.0, 1.0), note, settings.seed), "\n".join(lines)
+    return median(loss_ratio(system, 1.0, 1.0, settings.seed), note, settings.seed), "\n".join(lines)
 
 
 def _rate(system: System, settings: Settings) -> tuple[Measurement, str]:

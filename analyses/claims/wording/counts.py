@@ -12,6 +12,7 @@ from analyses.claims.fits import median
 from analyses.claims.machines import DistributedEstimation
 from analyses.claims.systems import System, error_curve, first_below, log_uniform
 from interp.solvers import EAGLE, T3, DistributedEAGLE, SketchedEAGLE, Solver
+from interp.solvers.seeds import mixed
 from interp.solvers.sketched_eagle import frame
 
 D, ROWS, MACHINES, RANK = 20, 20, 4, 10
@@ -113,7 +114,7 @@ def ideal_sketches(error: float, prompts: int, seed: int) -> float:
     left = torch.randn(prompts, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     sizes, norms = left.norm(dim=1), [torch.ones(prompts, dtype=torch.float64)]
     while float(norms[-1].max()) > error:
-        S = frame(D, RANK, seed + len(norms) - 1)
+        S = frame(D, RANK, mixed(seed, len(norms) - 1))
         left = left - left @ S @ S.T
         norms.append(left.norm(dim=1) / sizes)
     return _median(first_below(torch.stack(norms), error).double())

@@ -109,12 +109,12 @@ def _moments(A: Tensor, C: Tensor, settings: Settings) -> tuple[Measurement, str
         gap = (seen - expected).flatten(2).norm(dim=2) / expected.flatten(2).norm(dim=2)
         largest.append(float(gap.max()))
     note = (
-        f"Layer 0 of a causal EAGLE of {LAYERS} layers, {len(A)} prompts of {n} examples, seed {settings.seed}, S read "
-        "through hook_z with unit vectors as queries; the example at token k is in it. True of layer 0 alone: deeper "
-        f"layers hold the moments of transformed rows, at a distance of {largest[1]:.2g} in layer 1, and w is not part "
-        "of any token's state, which a query makes from S."
+        f"A causal EAGLE of {LAYERS} layers with the steps of {TRAINED}, {len(A)} prompts of {n} examples, seed "
+        f"{settings.seed}; S read through hook_z with unit vectors as queries, the example at token k is in it. In "
+        f"layer 0 the distance is {largest[0]:.1g}: there S is the sum over examples, by what attention is. Deeper "
+        f"layers hold the moments of transformed rows ({', '.join(f'{value:.2g}' for value in largest[1:])})."
     )
-    return Measurement.exact(largest[0], note), ", ".join(f"{value:.1e}" for value in largest)
+    return Measurement.exact(max(largest), note), ", ".join(f"{value:.1e}" for value in largest)
 
 
 def trained_schedule() -> Schedule:

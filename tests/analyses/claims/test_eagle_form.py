@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from analyses.claims.eagle_form import eagle_form, layer_fidelity, projection
+from analyses.claims.eagle_form import block_form, eagle_form, layer_fidelity
 from interp import unroll
 from interp.layout import BlockLayout
 from models.constructions.construction import PromptShape
 from models.constructions.distributed import distributed_eagle, one_head_a_machine
 from models.constructions.rank_limited import rank_limited_eagle
-from tests.builders import eagle_model, random_model, random_tokens
+from tests.builders import eagle_model, linear_model, random_model, random_tokens
 
 ETA, GAMMA = [-0.3, -0.8, -1.1], [0.5, 0.9, 1.2]
 SHAPE = PromptShape(d=4, d_out=2, n_query=2)
@@ -70,8 +70,15 @@ def test_a_rule_of_another_form_is_not_explained():
     assert max(layer.explained for layer in layers) < 0.9
 
 
-def test_a_scaled_projection_is_recovered():
-    S = frame(5, 2, seed=1)
-    P, scale, rank = projection(-3 * S @ S.mT)
-    torch.testing.assert_close(P, S @ S.mT)
-    assert (scale, rank) == (pytest.approx(-3), 2)
+def test_the_block_form_keeps_x_blocks_that_are_no_projections():
+    """Q = diag(M, 0), V = diag(N, −γ I) with any M and N: the block form loses nothing, the EAGLE form does."""
+    generator = torch.Generator().manual_seed(4)
+    Q, V = torch.zeros(2, 1, 1, 6, 6, dtype=torch.float64)
+    for matrix in (Q, V):
+        matrix[..., :4, :4] = torch.randn(4, 4, generator=generator, dtype=torch.float64)
+    V[..., 4:, 4:] = -0.7 * torch.eye(2)
+    model = linear_model(Q, V, BlockLayout.standard(x=4, y=2, n_query=2, sign=-1))
+    rule, tokens = unroll(model), random_tokens(model, 10, 8, seed=1)
+    (blocks,), (words,) = (layer_fidelity(rule, form, tokens) for form in (block_form(rule), eagle_form(rule)[0]))
+    assert blocks.explained == pytest.approx(1, abs=1e-12) and words.explained < 0.9
+    assert blocks.fidelity <= blocks.central_fidelity < 1e-20

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from analyses.claims.claim import Settings
+from analyses.claims.claim import Measurement, Settings, verdict
+from analyses.claims.criteria import CRITERIA
 from analyses.claims.noise import Spectrum, errors_of, measure_at, noisy
 from analyses.claims.systems import error_curve, log_uniform
 from interp.solvers import ClosedForm, GradientDescent, LeastSquares, iterate
@@ -48,3 +49,8 @@ def test_ratios_are_of_the_curves(tmp_path):
     assert found.measurements["over-ridge"].value == pytest.approx(1, abs=0.3)
     found.draw(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").exists()
+
+
+def test_an_early_stop_that_gains_nothing_fails_its_criterion():
+    """Converged over best is 1 at least by construction, so 1 must not be enough."""
+    assert verdict(Measurement.exact(1.0, ""), CRITERIA["noise"]["early-stopping"]) == "not reproduced"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,10 +98,34 @@ def test_bad_input_is_one_sentence(arguments, message, capsys):
     assert message in captured.err and captured.out == "" and len(captured.err.strip().splitlines()) == 1
 
 
-def test_a_file_in_the_place_of_the_directory_is_refused_before_measuring(tmp_path, capsys):
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_file_in_the_place_of_the_directory_is_refused_before_measuring(tmp_path, capsys, inside):
     (tmp_path / "file").write_text("kept")
-    assert reproduce.main(["emergence", "--out", str(tmp_path / "file")]) == 2
-    assert "is a file; give a directory" in capsys.readouterr().err and (tmp_path / "file").read_text() == "kept"
+    assert reproduce.main(["emergence", "--out", str(tmp_path / "file" / ("new" if inside else ""))]) == 2
+    captured = capsys.readouterr()
+    assert "cannot be a directory for figures" in captured.err and "emergence" not in captured.err
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_claim_that_cannot_be_measured_does_not_stop_the_others(monkeypatch, tmp_path, capsys):
+    made = {"good": claim({"low": 0.0, "high": 3.0}), "bad": claim({"low": 0.0})}
+    monkeypatch.setattr(claims, "load", lambda name: made[name])
+    assert reproduce.main(["bad", "good", "bad", "--out", str(tmp_path), "--format", "json"]) == 2
+    captured = capsys.readouterr()
+    assert [row["claim"] for row in json.loads(captured.out)] == ["made-up/low", "made-up/high"]
+    assert captured.err.count("made-up could not be measured: another: nothing was measured") == 1
+    stored = json.loads((tmp_path / "scorecard.json").read_text())
+    assert len(stored["rows"]) == 2 and list(stored["failed"]) == ["made-up"]
+
+
+def test_what_was_measured_is_stored_when_a_run_is_interrupted(monkeypatch, tmp_path):
+    def interrupt(settings: Settings) -> Findings:
+        raise KeyboardInterrupt
+
+    made = {"good": claim({"low": 0.0, "high": 3.0}), "slow": replace(claim({}), measure=interrupt)}
+    monkeypatch.setattr(claims, "load", lambda name: made[name])
+    assert reproduce.main(["good", "slow", "--out", str(tmp_path)]) == 130
+    assert len(json.loads((tmp_path / "scorecard.json").read_text())["rows"]) == 2
 
 
 @pytest.mark.parametrize("name", claims.names())

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from analyses.claims.machines import diverse_system
+from analyses.claims.noise import noisy
 from analyses.claims.rivals import cg_in_exact_arithmetic, descent_counts
 from analyses.claims.systems import (
     consistent,
@@ -16,6 +18,7 @@ from analyses.claims.systems import (
 )
 from interp.convergence import steps_to, trajectory
 from interp.solvers import EAGLE, T3, THEORY, ConjugateGradient, GradientDescent, LeastSquares, iterate
+from models.prompts.random import gaussian
 
 
 @pytest.mark.parametrize("rank", [None, 4])
@@ -86,3 +89,25 @@ def test_conjugate_gradients_without_rounding_are_those_with_little():
 def test_rank_one_needs_one_step():
     A = torch.ones(1, 4, 3, dtype=torch.float64)
     assert cg_in_exact_arithmetic(consistent(A, 0, rank=1), 1e-9).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda seed: log_uniform(10.0, (200, 200), 1, seed),
+        lambda seed: consistent(gaussian((1, 200, 200), torch.Generator().manual_seed(seed)), seed),
+        lambda seed: diverse_system(0.5, 2, 200, 10.0, 1, seed),
+    ],
+)
+def test_the_solution_is_not_drawn_with_the_numbers_of_the_matrix(draw):
+    """Not the normal numbers that the seed begins with, by which matrices and frames are drawn."""
+    first = torch.randn(200, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    w = draw(3).exact[0, :, 0]
+    assert abs(float(torch.corrcoef(torch.stack([w, first]))[0, 1])) < 0.3
+
+
+def test_noise_is_not_the_solution_of_the_next_seed():
+    clean, other = (log_uniform(10.0, (200, 200), 1, seed) for seed in (3, 4))
+    drawn = noisy(clean, 0.1, 3).problem.C - clean.problem.C
+    pair = torch.stack([drawn.flatten(), other.exact.flatten()])
+    assert abs(float(torch.corrcoef(pair)[0, 1])) < 0.3

@@ -101,4 +101,4 @@ def test_depth_compares_every_seed_with_first_order_solvers():
     ],
 )
 def test_what_each_depth_is_expected_to_be_named(layers, families, expected):
-    assert depth.Seed(layers, 0, families, "EAGLE", 0.1).as_expected == expected
+    assert depth.Seed(layers, 0, families, "EAGLE", None, 0.1).as_expected == expected

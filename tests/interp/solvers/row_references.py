@@ -42,12 +42,17 @@ def triple_angle(g: np.ndarray, k: int) -> np.ndarray:
     return (-1) ** k * np.cos(3**k * np.arccos(sigma)) / (3**k * sigma)
 
 
+def stream(seed: int, layer: int) -> torch.Generator:
+    """The draws of a layer: NumPy hashes seed and layer."""
+    words = np.random.SeedSequence([seed, layer]).generate_state(2)
+    return torch.Generator().manual_seed(int(words[0]) + 2**32 * int(words[1]))
+
+
 def power_norm(iterations: int, seed: int):
     """√‖G v‖ of the last unit vector v of so many power iterations on G, from a seeded normal vector a layer."""
 
     def norm(rows: np.ndarray, layer: int) -> float:
-        generator = torch.Generator().manual_seed(seed + layer)
-        v = torch.randn(rows.shape[1], 1, generator=generator, dtype=torch.float64).numpy()
+        v = torch.randn(rows.shape[1], 1, generator=stream(seed, layer), dtype=torch.float64).numpy()
         G = rows.T @ rows
         before = np.linalg.matrix_power(G, iterations - 1) @ v
         return float(np.linalg.norm(G @ before) / np.linalg.norm(before)) ** 0.5
@@ -135,9 +140,7 @@ def sketched_attention(rank: int, point: tuple[float, float], seed: int) -> Refe
         V = np.diag([point[0]] * d + [-point[1]] * out)
         iterates = [np.zeros((d, out))]
         for layer in range(steps):
-            normal = torch.randn(
-                d, rank, generator=torch.Generator().manual_seed(seed + layer), dtype=torch.float64
-            ).numpy()
+            normal = torch.randn(d, rank, generator=stream(seed, layer), dtype=torch.float64).numpy()
             projection = np.zeros((d + out, d + out))
             projection[:d, :d] = normal @ np.linalg.solve(normal.T @ normal, normal.T)
             context = tokens[:n]

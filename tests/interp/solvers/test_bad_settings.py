@@ -1,5 +1,6 @@
 """Settings that diverge, stand still or do not fit: one sentence each, with the bound where there is one."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +75,15 @@ REFUSED = {
     "EAGLE, γ": (lambda: EAGLE(-0.1, 2.0), r"gamma=2.0 diverges or stands still.*between 0 and 2"),
     "EAGLE, schedule": (lambda: EAGLE((-0.3,), 1.0), r"eta has 1 entries"),
     "EAGLE, NaN": (lambda: EAGLE((float("nan"), 0.0), 1.0), r"eta=\(nan, 0.0\) holds NaN or inf"),
+    "EAGLE, tensor": (lambda: EAGLE(torch.tensor(-5.0)), r"eta=-5.0 diverges in units of 1/‖A‖²"),
+    "EAGLE, NumPy": (lambda: EAGLE(np.float32(-5)), r"eta=-5.0 diverges in units of 1/‖A‖²"),
+    "EAGLE, None": (lambda: EAGLE(None), r"eta=None must be a number, or a sequence or tensor \[step\]"),
+    "EAGLE, word": (lambda: EAGLE("-1"), r"eta='-1' must be a number"),
+    "EAGLE, table": (lambda: EAGLE(torch.zeros(2, 2)), r"must be a number, or a sequence or tensor \[step\]"),
+    "EAGLE, nested": (lambda: EAGLE([[0.0, -0.1]]), r"must be a number, or a sequence or tensor \[step\]"),
+    "EAGLE, NaN in a tensor": (lambda: EAGLE(torch.tensor([torch.nan, 0.0])), r"holds NaN or inf"),
+    "EAGLE, half an iteration": (lambda: EAGLE(power_iterations=1.5), r"power_iterations=1.5 must be a whole number"),
+    "EAGLE, seed": (lambda: EAGLE(seed=0.5), r"seed=0.5 must be a whole number"),
     "EAGLE, norms": (lambda: EAGLE(norms=[1.0]), r"norms has 1 entries"),
     "EAGLE, norm 0": (lambda: EAGLE(norms=[1.0, 0.0]), r"norms must be positive"),
     "EAGLE, norms of a batch": (lambda: EAGLE(norms=torch.ones(2, 5)), r"\[step\] or \[step, 3\], got \[2, 5\]"),
@@ -83,6 +93,9 @@ REFUSED = {
     "A⁺, norms": (lambda: PseudoInverseEAGLE(norms=[1.0]), r"PseudoInverseEAGLE: norms has 1 entries"),
     "sketch": (lambda: SketchedEAGLE(5), r"sketch=5 must lie between 1 and the 4 columns"),
     "sketch, none": (lambda: SketchedEAGLE(0), r"sketch=0 must lie between 1 and the 4 columns"),
+    "sketch, part": (lambda: SketchedEAGLE(2.5), r"sketch=2.5 must be a whole number"),
+    "sketch, None": (lambda: SketchedEAGLE(None), r"sketch=None must be a whole number"),
+    "sketch, short schedule": (lambda: SketchedEAGLE(2, (-0.1,), 1.0), r"SketchedEAGLE: eta has 1 entries"),
     "sketch, η": (lambda: SketchedEAGLE(2, 0.1), r"SketchedEAGLE: eta=0.1 diverges"),
     "LMS": (lambda: LeastMeanSquares(50.0), r"2/max ‖a‖²"),
     "RLS": (lambda: RecursiveLeastSquares(0.0), r"penalty=0.0 must be finite and greater than 0"),
@@ -93,6 +106,17 @@ REFUSED = {
     "averaging": (lambda: GradientAveraging(3, 6.1), r"2M/λ_max = 6"),
     "machines": (lambda: GradientAveraging(5), r"machines=5 must be at least 1 and divide the 12 rows"),
     "no machine": (lambda: DistributedEAGLE(0), r"machines=0 must be at least 1"),
+    "machines, float": (lambda: DistributedEAGLE(2.0), r"machines=2.0 must be a whole number"),
+    "machines, float, averaging": (lambda: GradientAveraging(3.0), r"machines=3.0 must be a whole number"),
+    "query, NaN": (
+        lambda: DistributedEAGLE(3, query=(float("nan"), 1.0)),
+        r"query's eta=nan diverges in units of 1/‖A‖²",
+    ),
+    "query, large": (lambda: DistributedEAGLE(3, query=(-1.0, 5.0)), r"query's gamma=5.0 diverges or stands still"),
+    "query, one": (lambda: DistributedEAGLE(3, query=(-1.0,)), r"query=\(-1.0,\) must be a pair"),
+    "accelerated, schedule": (lambda: AcceleratedDistributedEAGLE(3, (-0.1, -0.2)), r"is a schedule; give one number"),
+    "nodes, float": (lambda: ChebyshevNodes(2.5), r"cycle=2.5 must be a whole number"),
+    "low rank, float": (lambda: LowRankNewton(1.5), r"rank=1.5 must be a whole number"),
     "accelerated": (lambda: AcceleratedDistributedEAGLE(5), r"machines=5 must be at least 1 and divide the 12 rows"),
     "accelerated, η": (lambda: AcceleratedDistributedEAGLE(3, 0.1), r"eta=0.1 diverges in units of 1/‖A‖²"),
     "DANE": (lambda: DANE(3, 0.01), r"step_size=1.0 diverges.*2/λ_max\(mean"),
@@ -101,6 +125,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_in_a_sentence(name: str):
     build, message = REFUSED[name]
@@ -158,3 +183,26 @@ def test_bounds_are_sharp(build, bound: float):
         inside, outside = solver.step(case, inside), solver.step(larger, outside)
     assert (inside["w"] - solution).norm() < 0.1 * solution.norm()
     assert (outside["w"] - solution).norm() > 10 * solution.norm()
+
+
+ETA, GAMMA = (-1.0, -0.3, -0.2, -0.1), (0.5, 1.0, 1.5, 0.7)  # as many as columns
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        EAGLE,
+        PseudoInverseEAGLE,
+        lambda *pair: SketchedEAGLE(2, *pair),
+        lambda *pair: DistributedEAGLE(3, *pair),
+        lambda *pair: DistributedEAGLE(3, query=pair),
+        lambda eta, gamma: GradientDescent(gamma),
+    ],
+)
+@pytest.mark.parametrize("make", [torch.tensor, np.array, list])
+def test_tensors_and_arrays_are_schedules(build, make):
+    case = squares()
+    expected = iterate(build(ETA, GAMMA), case, 4)
+    assert torch.allclose(iterate(build(make(ETA), make(GAMMA)), case, 4), expected, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="has 4 entries; ask for at most as many steps"):
+        iterate(build(make(ETA), make(GAMMA)), case, 5)

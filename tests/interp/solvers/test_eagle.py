@@ -9,6 +9,7 @@ import torch
 
 from interp.convergence import steps_to, trajectory
 from interp.solvers import EAGLE, T3, THEORY, LeastSquares, PseudoInverseEAGLE, SketchedEAGLE, iterate, solve, states
+from interp.solvers.seeds import mixed
 from interp.solvers.sketched_eagle import frame
 from interp.solvers.spectral_norm import power_squared_norm, squared_norm
 from tests.interp.solvers import row_references
@@ -84,7 +85,7 @@ def test_sketched_eagle_solves_singular_systems_but_not_at_least_norm():
     w = iterate(SketchedEAGLE(2), problem, 60)[-1]
     assert torch.allclose(problem.A @ w, problem.C, atol=1e-8)
     least = torch.linalg.pinv(problem.A, rtol=1e-10) @ problem.C
-    assert (w.norm(dim=1) > least.norm(dim=1) + 1e-4).all()
+    assert (w.flatten(1).norm(dim=1) > least.flatten(1).norm(dim=1) + 1e-2).all()
 
 
 @pytest.mark.parametrize("point", [THEORY, T3])
@@ -116,3 +117,14 @@ def test_frames_are_orthonormal_and_fresh():
     S = frame(6, 3, 0)
     assert torch.allclose(S.mT @ S, torch.eye(3).double(), atol=1e-14)
     assert torch.equal(S, frame(6, 3, 0)) and not torch.allclose(S, frame(6, 3, 1))
+
+
+def test_neighbouring_seeds_share_no_frame_and_no_vector():
+    """Step 1 of seed 0 is not step 0 of seed 1: after one more step of the same rows, w would be the same."""
+    problem = squares()
+    for build in (lambda seed: SketchedEAGLE(2, seed=seed), lambda seed: EAGLE(power_iterations=1, seed=seed)):
+        late = {**states(build(0), problem, 1)[0], "step": 1}
+        early = states(build(1), problem, 1)[0]
+        assert not torch.allclose(build(0).step(problem, late)["w"], build(1).step(problem, early)["w"], atol=1e-6)
+    assert len({mixed(seed, step) for seed in range(50) for step in range(50)}) == 2500
+    assert mixed(-1, 0) == mixed(2**64 - 1, 0)

@@ -133,12 +133,47 @@ def test_seeded_and_a_sample_of_spectra():
         assert float(expected) == pytest.approx(first.error, rel=1e-9)
 
 
+def test_bound_of_a_sample_is_that_of_its_values():
+    """Below the bound of the whole interval; the programme's dual: the worst 5 of 30 values, by Lagrange's formula."""
+    sigma = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)) * 0.9 + 0.1
+    found = optimal_schedule(10.0, 2, spectrum=sigma, starts=16)
+    assert found.bound <= found.error < polynomial_bound(10.0, 2)
+    g = sigma.double().flatten().square().sort().values[::3]
+    subsets = torch.combinations(g, 5)
+    factors = [
+        torch.stack([subsets[:, j] / (subsets[:, j] - subsets[:, i]) for j in range(5) if j != i]).prod(0).abs()
+        for i in range(5)
+    ]
+    assert polynomial_bound(10.0, 2, "max", g.sqrt()) == pytest.approx(float((1 / sum(factors)).max()), rel=1e-6)
+    assert polynomial_bound(10.0, 2, "max", g[:4].sqrt()) == 0.0
+    dense = torch.logspace(-1, 0, 4000, dtype=torch.float64)
+    assert polynomial_bound(10.0, 3, "max", dense) == pytest.approx(polynomial_bound(10.0, 3), rel=1e-4)
+
+
+def test_bounds_count_distinct_values():
+    repeated = torch.tensor([1.0, 0.5]).repeat(40)
+    assert polynomial_bound(4.0, 2, "rms", repeated) == polynomial_bound(4.0, 2, "max", repeated) == 0.0
+
+
+def test_schedules_at_large_kappa_and_for_one_value():
+    found = optimal_schedule(1e4, 2, starts=4)
+    assert found.bound < found.error < 1
+    one = optimal_schedule(10.0, 2, spectrum=torch.ones(4, 1), starts=4)
+    assert one.bound == 0.0 and one.error < 1e-9
+
+
 REFUSED = {
     "kappa": (lambda: optimal_schedule(1.0, 3), r"kappa=1.0 must be finite and above 1"),
     "depth": (lambda: optimal_schedule(10.0, 0), r"depth=0 must be a whole number of at least 1"),
     "criterion": (lambda: polynomial_bound(10.0, 3, "mean"), r"criterion 'mean' is unknown; known criteria: max, rms"),
     "spectrum": (lambda: polynomial_bound(10.0, 3, "rms", "flat"), r"'flat' is unknown; known: interval, log-uniform"),
     "sample": (lambda: polynomial_bound(10.0, 3, "rms", torch.tensor([0.01])), r"lie in \[1/κ, 1\] = \[0.1, 1\]"),
+    "list": (lambda: optimal_schedule(10.0, 2, spectrum=[1.0, 0.5]), r"as a tensor of floats, got a list"),
+    "complex": (
+        lambda: polynomial_bound(10.0, 2, "rms", torch.ones(3, dtype=torch.complex128)),
+        r"as a tensor of floats, got a tensor of torch.complex128",
+    ),
+    "another κ": (lambda: polynomial_bound(10.0, 3, "rms", Spectrum.interval(9.0)), r"the Spectrum is one of κ = 9"),
     "starts": (lambda: optimal_schedule(10.0, 3, starts=0), r"starts=0 must be at least 1"),
     "initial": (lambda: optimal_schedule(10.0, 3, initial=[([0.1], [1.0])]), r"of depth 3 .* got 1 and 1"),
     "NaN": (lambda: optimal_schedule(10.0, 1, initial=[([0.1], [float("nan")])]), r"holds NaN or inf"),
@@ -146,6 +181,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_in_a_sentence(name: str):
     call, message = REFUSED[name]

@@ -7,12 +7,16 @@ from interp.solvers import (
     EAGLE,
     T3,
     THEORY,
+    AcceleratedDistributedEAGLE,
     ChebyshevSemiIteration,
     ClosedForm,
     ConjugateGradient,
+    DistributedEAGLE,
     GradientDescent,
     LeastSquares,
     NewtonSchulz,
+    PseudoInverseEAGLE,
+    SketchedEAGLE,
     iterate,
     solve,
 )
@@ -117,6 +121,63 @@ def test_divergence_is_a_sentence_with_step_and_norm():
 def test_growth_that_ends_well_is_no_divergence():
     found = solve(EAGLE((0.0, 0.0, *(-1 / 3,) * 60), (30.0, 30.0, *(1.0,) * 60)), squares(kappa=2.0))
     assert found.converged.all()
+
+
+EAGLES = [
+    EAGLE(),
+    EAGLE(*T3, power_iterations=12),
+    SketchedEAGLE(2),
+    PseudoInverseEAGLE(),
+    DistributedEAGLE(3),
+    AcceleratedDistributedEAGLE(3),
+]
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-130, 1e-170])
+@pytest.mark.parametrize("solver", EAGLES, ids=lambda solver: type(solver).__name__)
+def test_scale_of_the_rows_does_not_matter(solver, scale: float):
+    """Where squares overflow or vanish: the same steps, and w in inverse proportion."""
+    problem = squares(noise=0.0)
+    expected = solve(solver, problem)
+    found = solve(solver, LeastSquares(problem.A * scale, problem.C))
+    assert found.converged.all() and torch.equal(found.steps, expected.steps)
+    assert torch.allclose(found.w * scale, expected.w, rtol=1e-9, atol=1e-9)
+
+
+def test_given_norms_are_of_the_rows_as_they_are():
+    problem, norms = squares(), [1.0, 0.7, 0.5, 0.35]
+    larger = LeastSquares(problem.A * 1e100, problem.C)
+    for build in (EAGLE, PseudoInverseEAGLE, lambda norms: DistributedEAGLE(3, norms=norms)):
+        plain = iterate(build(norms=norms), problem, 4)
+        scaled = iterate(build(norms=[1e100 * norm for norm in norms]), larger, 4)
+        assert torch.allclose(scaled * 1e100, plain, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("build", [SketchedEAGLE(2), DistributedEAGLE(3, -1 / 3, 1 / 3, query=(-1.0, 1.0)), EAGLE()])
+def test_rows_do_not_vanish_in_2500_steps(build):
+    """Norms shrink by 2/3 a step, to 1e-440; a step still conditions what is left."""
+    state = build.start(squares())
+    for _ in range(2500):
+        state = build.step(squares(), state)
+    assert (torch.linalg.matrix_norm(state["A"], ord=2) > 0.1).all() and state["w"].isfinite().all()
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-170])
+@pytest.mark.parametrize("solver", [GradientDescent(), ConjugateGradient(), ClosedForm(), NewtonSchulz()])
+def test_normal_equations_that_cannot_be_formed_are_refused(solver, scale: float):
+    problem = squares()
+    with pytest.raises(ValueError, match=r"AᵀA of prompt 0 is beyond torch.float64.*divide A and C by that"):
+        solve(solver, LeastSquares(problem.A * scale, problem.C))
+
+
+def test_what_the_residual_bounds_is_printed():
+    """At κ = 1e6 a solution that converged is far off, and says that it may be."""
+    problem, exact = spread(1e6, 40, 60)
+    found = solve(EAGLE(), problem)
+    assert found.converged.all() and (found.w - exact).norm() > 0.1 * exact.norm()
+    assert "the relative error in w can be κ(A)² times that" in str(found)
+    by_step = str(solve(EAGLE(), problem, measure="step"))
+    assert "κ(A)²" not in by_step and "at most ρ/(1 − ρ) times that" in by_step
 
 
 def test_refused_in_a_sentence():

@@ -53,7 +53,7 @@ PROJECTION, LEVELS, EQUAL, SKETCH, WHOLE = (
     "Q is a multiple of a projection P",
     "V = b₁P + b₂(I − P)",
     "Q and V are equal up to sign and size",
-    "Q is a random sketch S Sᵀ",
+    "Q is not told from a random sketch S Sᵀ",
     "heads of a layer are complementary: Σ vP = cI",
 )
 

@@ -163,7 +163,7 @@ def test_heads_that_serve_one_machine_say_which():
     rule = RULES["one head a machine"]
     text = str(rule)
     assert "S_1 = Σ zᵀz over the context rows of machine 1; 0 for the context rows of other machines" in text
-    assert "layer 0 head 0 (context+query, S_1)" in text
+    assert "layer 0 (context+query, S_1)" in text
     assert "context+query: z_x S_1_xy → y" in rule.layers[0].labelled("words")
     assert "S_{xx}^{(1)}" in rule.latex()
     names = {symbol.name for symbol in rule.sympy()[0]["x"].atoms(sympy.MatrixSymbol)}
