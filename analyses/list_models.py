@@ -51,7 +51,7 @@ def _entry(name: str) -> Entry:
 def _update(model: HookedTransformer) -> tuple[str, float]:
     """The form of the update, and its share of the weights."""
     if not model.cfg.is_linear_attention:
-        return "none from the weights, for they are not linear attention", 0.0
+        return "no rule, for it is not linear attention", 0.0
     form = closed_form(unroll(model))
     return ((form.form or "two words, signs mixed"), form.share) if form else ("no closed form", 0.0)
 

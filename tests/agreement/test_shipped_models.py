@@ -16,9 +16,10 @@ from models.constructions.disguises import DISGUISES, rotated
 
 NAME = "eagle-d10"
 EAGLE_WORDS = {"z_x S_xx → x", "z_x S_xy → y"}
-OTHER_FORMS = {"eagle-depth1", "eagle-lowrank", "eagle-distributed", "eagle-distributed-heads"}
+OTHER_FORMS = {"eagle-depth1", "eagle-lowrank", "eagle-distributed", "eagle-distributed-heads", "lsa-1layer"}
 """One layer (gradient descent), a projection in the place of the identity, several machines: no EAGLE closed form."""
-TWO_WORDS = [name for name in zoo.names() if name not in OTHER_FORMS]
+LINEAR = [name for name in zoo.names() if zoo.load(name).cfg.is_linear_attention]
+TWO_WORDS = [name for name in LINEAR if name not in OTHER_FORMS]
 BLOWN_UP = 10.0
 """Relative error of the model beyond which a prompt is outside its domain and relative rounding no longer small."""
 
@@ -35,7 +36,7 @@ def large(rule: object) -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", LINEAR)
 def test_exact_rule_is_the_forward_pass(name: str):
     model, prompts = zoo.load(name).double(), zoo.prompts(name, 64, seed=11)
     predicted = model.predict(prompts.tokens)
@@ -61,7 +62,7 @@ def test_closed_form_is_the_two_words(name: str):
 
 def test_models_of_another_form_have_no_eagle_closed_form():
     found = {name: closed_form(unroll(zoo.load(name))) for name in OTHER_FORMS & set(zoo.names())}
-    assert found.pop("eagle-depth1").form == "gradient descent"
+    assert found.pop("eagle-depth1").form == found.pop("lsa-1layer").form == "gradient descent"
     assert found and all(form is None for form in found.values())
 
 

@@ -120,6 +120,16 @@ def test_train_and_unroll(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "already holds a run" in capsys.readouterr().err
 
 
+def test_train_a_transformer(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """It has no words: nothing is said of their distance, and nothing is unrolled."""
+    out = str(tmp_path / "run")
+    assert run_app(app, ["train", "linreg-softmax", "--out", out, "--steps", "2", "--device", "cpu"]) == 0
+    output = capsys.readouterr()
+    assert "linreg-softmax.json: median relative error" in output.out and f"interp decode {out}" in output.err
+    assert run_app(app, ["unroll", out, *FAST]) == 2
+    assert "its attention kernel is softmax" in capsys.readouterr().err
+
+
 def _truncated(tmp_path: Path) -> str:
     path = stored(tmp_path, random_model(3, 2, 1, 1, seed=0))
     file = tmp_path / "mine.safetensors"
