@@ -32,7 +32,7 @@ def interval(values: torch.Tensor) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def uniform() -> Prompts:
-    return UniformRegression(n=SIZE, d=SIZE).sample(200_000, seed=987_654)
+    return UniformRegression(n=SIZE, d=SIZE).sample(120_000, seed=987_654)
 
 
 def test_the_best_step_by_line_search_is_that_of_the_moments(uniform):
@@ -46,7 +46,7 @@ def test_the_best_step_by_line_search_is_that_of_the_moments(uniform):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_one_layer_reaches_the_error_of_the_best_step(seed, uniform):
-    """Its own standard error is .0008; that of the difference to the best step on the same prompts 1e-5."""
+    """Its own standard error is .001; that of the difference to the best step on the same prompts 1e-5."""
     model = zoo.seeds("lsa-1layer")[seed].double()
     with torch.no_grad():
         errors = (model.predict(uniform.tokens) - uniform.target).square().flatten() / 2
