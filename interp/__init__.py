@@ -2,6 +2,7 @@
 
 from interp.identification import Identification, identify
 from interp.layout import BlockLayout, Visibility
+from interp.probes import probe
 from interp.unrolling import certify, closed_form, unroll
 
-__all__ = ["BlockLayout", "Identification", "Visibility", "certify", "closed_form", "identify", "unroll"]
+__all__ = ["BlockLayout", "Identification", "Visibility", "certify", "closed_form", "identify", "probe", "unroll"]
