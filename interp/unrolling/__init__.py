@@ -12,7 +12,7 @@ from interp.unrolling.messages import Messages, messages
 from interp.unrolling.projections import Projections, projections
 from interp.unrolling.rule import GroupRule, LayerRule, UpdateRule
 from interp.unrolling.spectral import ClosedForm, closed_form
-from interp.unrolling.words import alphabet, project, weight_fit
+from interp.unrolling.words import Word, alphabet, project, weight_fit
 
 __all__ = [
     "BlockClass",
@@ -49,7 +49,8 @@ def unroll(
     """
     layout = layout_of(model, layout)
     circuits = extract_circuits(model, layout)
-    rule = UpdateRule(tuple(_layer_rule(circuit, layout) for circuit in circuits), layout, model.cfg.kernel)
+    words = alphabet(layout)
+    rule = UpdateRule(tuple(_layer_rule(circuit, layout, words) for circuit in circuits), layout, model.cfg.kernel)
     return rule if prompts is None else fit_to_prompts(rule, prompts, core_error)
 
 
@@ -63,9 +64,9 @@ def layout_of(model: Any, layout: BlockLayout | None) -> BlockLayout:
     return layout
 
 
-def _layer_rule(circuit: Circuit, layout: BlockLayout) -> LayerRule:
+def _layer_rule(circuit: Circuit, layout: BlockLayout, words: list[Word]) -> LayerRule:
     """The words of every group, over the blocks in which its update reaches the output."""
-    groups, words = [], alphabet(layout)
+    groups = []
     for group in circuit.groups:
         live = [name for name in layout.columns if any(name in circuit.live[role] for role in group.roles)]
         mine = [word for word in words if word.into in live]
