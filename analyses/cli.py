@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from analyses import identify_model, list_models, probe_model, reproduce, train_model, unroll_model
+from analyses import decode_model, identify_model, list_models, probe_model, reproduce, train_model, unroll_model
 from analyses.terminal import run_app
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 app.command("models")(list_models.command)
 app.command("unroll")(unroll_model.command)
 app.command("identify")(identify_model.command)
+app.command("decode")(decode_model.command)
 app.command("probe")(probe_model.command)
 app.command("train")(train_model.command)
 app.command("reproduce")(reproduce.command)

@@ -1,0 +1,142 @@
+"""Decode a model: implicit weights, inverse Hessian and contributions by depth, and what changing them does."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+
+from analyses.subject import Subject, open_subject
+from analyses.terminal import MAX_SEED, note, run_command, to_json
+from interp.decoding import Decoding, Interchange, Written, decode, interchange, write_weights
+from interp.decoding.text import table
+from models.prompts import Prompts
+
+AGREEMENT = 1e-8
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which model, and on how many prompts it is decoded and changed."""
+
+    model: str
+    prompts: int = 64
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.prompts < 2:
+            raise ValueError(f"prompts={self.prompts} must be at least 2: the causal check swaps the states of two")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The answer for one model; `swaps` and `writes` are empty where no algebra says what they should do."""
+
+    subject: Subject
+    decoding: Decoding
+    swaps: tuple[Interchange, ...]
+    writes: tuple[Written, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Do the roads meet; of a model that is not linear in its query they need not."""
+        return not self.decoding.is_linear or bool(self.decoding.agreement.max() <= AGREEMENT)
+
+    def __str__(self) -> str:
+        assumed = "" if self.subject.stated else " (assumed: the checkpoint states no task)"
+        parts = [f"{self.subject.name}\nprompts: {self.subject.family}{assumed}", str(self.decoding)]
+        if self.swaps:
+            parts.append("\n".join(_causal_lines(self.swaps, self.writes)))
+        return "\n\n".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.subject.name,
+            "prompts": {**self.subject.family.to_dict(), "stated_by_checkpoint": self.subject.stated},
+            **self.decoding.to_dict(),
+            "agrees": self.agrees,
+            "interchange": [swap.to_dict() for swap in self.swaps],
+            "written": [write.to_dict() for write in self.writes],
+        }
+
+
+def run(config: Config) -> Decoded:
+    """Load, decode, change."""
+    subject = open_subject(config.model, config.device)
+    prompts = subject.prompts(config.prompts, 3 * config.seed)
+    decoding = decode(subject.model, prompts)
+    if decoding.by_rule is None:
+        return Decoded(subject, decoding, (), ())
+    depths = range(len(decoding.weights))
+    swaps = [interchange(subject.model, prompts, depth, rows) for depth in depths for rows in ("query", "context")]
+    return Decoded(subject, decoding, tuple(swaps), tuple(_writes(subject, prompts, decoding, config.seed)))
+
+
+def _writes(subject: Subject, prompts: Prompts, decoding: Decoding, seed: int) -> list[Written]:
+    """At every depth, in the query rows alone and in all rows, a move as large as ‖w_l − A⁺C‖."""
+    target = decoding.least_squares
+    direction = torch.randn(target.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(target)
+    direction /= direction.flatten(1).norm(dim=1)[:, None, None]
+    sizes = decoding.w_relative_error * target.flatten(1).norm(dim=1)
+    return [
+        write_weights(subject.model, prompts, depth, sizes[depth, :, None, None] * direction, rows)
+        for depth in range(len(decoding.weights))
+        for rows in ("query", "all")
+    ]
+
+
+def _causal_lines(swaps: Sequence[Interchange], writes: Sequence[Written]) -> list[str]:
+    """Depths across: how far the prediction moves, and how far the rule is off in saying so."""
+
+    def of(values: Sequence[Any], rows: str, name: str) -> list[float]:
+        return [getattr(value, name) for value in values if value.rows == rows]
+
+    swapped = {f"{rows} rows, change": of(swaps, rows, "effect") for rows in ("query", "context")}
+    moved = {f"{rows} rows, share of B δ": of(writes, rows, "gain") for rows in ("query", "all")}
+    off = (
+        [of(swaps, rows, "error") for rows in ("query", "context")],
+        [of(writes, rows, "error") for rows in ("query", "all")],
+    )
+    worst = [[max(pair) for pair in zip(*both, strict=True)] for both in off]
+    forms = [value for value in of(writes, "all", "closed_form_error") if value is not None]
+    closed = {"all rows, closed form off": forms} if forms else {}
+    return [
+        "causal check: prompts go on from another's state; relative change of the prediction",
+        *table({**swapped, "the rule is off, at worst": worst[0]}, "depth"),
+        "causal check: w moved by a random δ, as large as it is still off; what reaches the prediction",
+        *table({**moved, "the rule is off, at worst": worst[1], **closed}, "depth"),
+    ]
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="A model that ships, or the path of a checkpoint.")],
+    format: Annotated[Literal["text", "json"], typer.Option(help="What to print.")] = "text",
+    figure: Annotated[Path | None, typer.Option(help="Draw errors by eigenvalue and depth to this file.")] = None,
+    prompts: Annotated[int, typer.Option(help="Prompts on which the model is decoded.")] = Config.prompts,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the prompts.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "cpu",
+) -> None:
+    """Read implicit weights and inverse Hessians out of the activations. Exit code 1 if the roads to them disagree."""
+    result = run(Config(model, prompts, seed, device))
+    if figure is not None:
+        from analyses.decoding_figure import draw_decoding
+
+        draw_decoding(result.decoding, result.subject.name, figure)
+        note(f"figure: {figure}")
+    typer.echo(to_json(result.to_dict()) if format == "json" else str(result))
+    if not result.agrees:
+        note(f"the roads to the implicit weights are {result.decoding.agreement.max():.3g} apart, not {AGREEMENT:g}")
+        raise typer.Exit(1)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m analyses.decode_model MODEL …`"""
+    return run_command(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
