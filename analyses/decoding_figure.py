@@ -36,7 +36,8 @@ def _draw_errors(decoding: Decoding, axes: Axes) -> None:
     axes.set_xticks(range(len(rows[0])))
     axes.set_yticks(range(len(rows)), labels)
     axes.set_xlabel("depth (layers)")
-    axes.set_ylabel("eigenvalue g of AᵀA (median of its bin)")
+    if found:
+        axes.set_ylabel("eigenvalue g of AᵀA (median of its bin)")
     axes.set_title("inverse Hessian against 1/g" if found else "implicit weights (there is no single G)")
 
 

@@ -1,8 +1,19 @@
 """Read the numerical algorithm out of a transformer's forward pass, with a certificate."""
 
+from interp.decoding import decode
 from interp.identification import Identification, identify
 from interp.layout import BlockLayout, Visibility
 from interp.probes import probe
 from interp.unrolling import certify, closed_form, unroll
 
-__all__ = ["BlockLayout", "Identification", "Visibility", "certify", "closed_form", "identify", "probe", "unroll"]
+__all__ = [
+    "BlockLayout",
+    "Identification",
+    "Visibility",
+    "certify",
+    "closed_form",
+    "decode",
+    "identify",
+    "probe",
+    "unroll",
+]

@@ -1,4 +1,4 @@
-"""`decode`: the implicit state of a model, by roads that share nothing."""
+"""`decode`: the implicit state of a model, from its forward pass and, where it has a rule, from its weights alone."""
 
 from itertools import combinations, pairwise
 from typing import Any

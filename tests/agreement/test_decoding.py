@@ -138,6 +138,16 @@ def test_trained_models_stay_within_the_certificate_of_their_words(name: str):
     assert found.closed_form.spectrum.median(1).values.max() < 1e-2
 
 
+def test_a_softmax_transformer_ends_near_the_inverse_hessian():
+    """Its local weights are the fit's, by the depth at which it answers, and no road says that they are one for all."""
+    found = decode(zoo.load("linreg-softmax"), zoo.prompts("linreg-softmax", 8, seed=31))
+    assert found.roads == ("jacobian", "unit queries") and not found.is_linear
+    errors = [entry["inverse_hessian_relative_error"] for entry in found.by_depth()]
+    assert errors[0] == pytest.approx(1) and errors[-1] == min(errors) < 0.2
+    assert 1e-4 < found.nonlinearity[-1].median() < 0.1
+    assert found.agreement[-1].max() > found.nonlinearity[-1].median()
+
+
 def test_rows_that_are_no_regression_problem_are_refused():
     with pytest.raises(ValueError, match="least-squares weights of prompt 0 are 0"):
         decoded(IN_TOKENS_OF_THEIR_OWN, 0)
