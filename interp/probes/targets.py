@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.layout import BlockLayout
 
 PINV_RTOL = 1e-10
+WELL_CONDITIONED = 1e-3  # smallest over largest diagonal of the Cholesky factor at which it is trusted
 BY_ROW = {"dual": "context", "prediction": "query"}  # targets with one vector a row of that role
 
 
@@ -35,7 +36,7 @@ class Blocks:
     def w(self) -> Float[Tensor, "batch x y"]:
         """(AᵀA + λI)⁻¹ AᵀC; A⁺C for λ = 0, the least-norm solution of least squares."""
         if self.ridge == 0:
-            return torch.linalg.pinv(self.A, rtol=PINV_RTOL) @ self.C
+            return least_squares(self.A, self.C)
         eye = self.ridge * torch.eye(self.A.shape[2]).to(self.A)
         return torch.linalg.solve(self.A.mT @ self.A + eye, self.A.mT @ self.C)
 
@@ -45,6 +46,18 @@ class Blocks:
         if self.ridge == 0:
             return torch.linalg.pinv(self.A, rtol=PINV_RTOL).mT @ self.w
         return (self.C - self.A @ self.w) / self.ridge
+
+
+def least_squares(
+    A: Float[Tensor, "batch context x"], C: Float[Tensor, "batch context y"]
+) -> Float[Tensor, "batch x y"]:
+    """A⁺C: by the Cholesky factor of AᵀA, refined once, where all of the batch is well conditioned; else by the SVD."""
+    factor, failed = torch.linalg.cholesky_ex(A.mT @ A)
+    diagonal = factor.diagonal(dim1=-2, dim2=-1)
+    if bool(failed.any()) or bool((diagonal.amin(-1) < WELL_CONDITIONED * diagonal.amax(-1)).any()):
+        return torch.linalg.pinv(A, rtol=PINV_RTOL) @ C
+    w = torch.cholesky_solve(A.mT @ C, factor)
+    return w + torch.cholesky_solve(A.mT @ (C - A @ w), factor)
 
 
 TARGETS: dict[str, Callable[[Blocks], Float[Tensor, "batch row column"]]] = {

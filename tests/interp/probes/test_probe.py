@@ -13,7 +13,8 @@ from interp.layout import BlockLayout
 from interp.probes import LayerScore, MLPProbe, Reading, eraser, probe, probe_all, randomised
 from interp.probes.scores import BlockSums
 from interp.probes.stream import odd_in_tokens
-from interp.probes.targets import TARGETS, Blocks
+from interp.probes.targets import TARGETS, Blocks, least_squares
+from models.prompts import LogUniformSpectrum
 from tests.interp.probes.cases import LINEAR, eagle, linear_prompts, scalar_prompts, softmax
 
 EVEN = ("w", "xty", "hessian")
@@ -83,6 +84,13 @@ def test_readings_agree_with_their_definitions():
     torch.testing.assert_close(rows[..., :4], torch.eye(4, dtype=torch.float64).expand(3, 4, 4))
     assert len(prompts) == 2 and rows[..., 4:].abs().max() == 0
     torch.testing.assert_close(prompts[1][:, :8], context)
+
+
+@pytest.mark.parametrize(("rank", "kappa"), [(4, 1e2), (4, 1e6), (2, 3.0)])
+def test_least_squares_is_the_pseudo_inverse(rank: int, kappa: float):
+    prompts = LogUniformSpectrum(n=8, d=4, n_query=2, d_out=2, kappa=kappa, rank=rank).sample(20, seed=1)
+    expected = torch.linalg.pinv(prompts.A, rtol=1e-9) @ prompts.C
+    torch.testing.assert_close(least_squares(prompts.A, prompts.C), expected, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
