@@ -34,7 +34,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The answer for one model; `swaps` and `writes` are empty where no algebra says what they should do."""
+    """The answer for one model; `writes` are empty where no algebra says what they should do."""
 
     subject: Subject
     decoding: Decoding
@@ -49,9 +49,7 @@ class Decoded:
     def __str__(self) -> str:
         assumed = "" if self.subject.stated else " (assumed: the checkpoint states no task)"
         parts = [f"{self.subject.name}\nprompts: {self.subject.family}{assumed}", str(self.decoding)]
-        if self.swaps:
-            parts.append("\n".join(_causal_lines(self.swaps, self.writes)))
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, "\n".join(_causal_lines(self.swaps, self.writes))])
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -69,11 +67,10 @@ def run(config: Config) -> Decoded:
     subject = open_subject(config.model, config.device)
     prompts = subject.prompts(config.prompts, 3 * config.seed)
     decoding = decode(subject.model, prompts)
-    if decoding.by_rule is None:
-        return Decoded(subject, decoding, (), ())
     depths = range(len(decoding.weights))
     swaps = [interchange(subject.model, prompts, depth, rows) for depth in depths for rows in ("query", "context")]
-    return Decoded(subject, decoding, tuple(swaps), tuple(_writes(subject, prompts, decoding, config.seed)))
+    writes = _writes(subject, prompts, decoding, config.seed) if decoding.by_rule is not None else []
+    return Decoded(subject, decoding, tuple(swaps), tuple(writes))
 
 
 def _writes(subject: Subject, prompts: Prompts, decoding: Decoding, seed: int) -> list[Written]:
@@ -91,25 +88,25 @@ def _writes(subject: Subject, prompts: Prompts, decoding: Decoding, seed: int) -
 
 def _causal_lines(swaps: Sequence[Interchange], writes: Sequence[Written]) -> list[str]:
     """Depths across: how far the prediction moves, and how far the rule is off in saying so."""
+    swapped = {f"{rows} rows, change": _of(swaps, rows, "effect") for rows in ("query", "context")}
+    lines = ["causal check: prompts go on from another's state; relative change of the prediction"]
+    lines += table({**swapped, **_off(swaps, ("query", "context"))}, "depth")
+    if not writes:
+        return lines
+    moved = {f"{rows} rows, share of B δ": _of(writes, rows, "gain") for rows in ("query", "all")}
+    closed = {"all rows, closed form off": _of(writes, "all", "closed_form_error")}
+    lines += ["causal check: w moved by a random δ, as large as it is still off; what reaches the prediction"]
+    return [*lines, *table({**moved, **_off(writes, ("query", "all")), **closed}, "depth")]
 
-    def of(values: Sequence[Any], rows: str, name: str) -> list[float]:
-        return [getattr(value, name) for value in values if value.rows == rows]
 
-    swapped = {f"{rows} rows, change": of(swaps, rows, "effect") for rows in ("query", "context")}
-    moved = {f"{rows} rows, share of B δ": of(writes, rows, "gain") for rows in ("query", "all")}
-    off = (
-        [of(swaps, rows, "error") for rows in ("query", "context")],
-        [of(writes, rows, "error") for rows in ("query", "all")],
-    )
-    worst = [[max(pair) for pair in zip(*both, strict=True)] for both in off]
-    forms = [value for value in of(writes, "all", "closed_form_error") if value is not None]
-    closed = {"all rows, closed form off": forms} if forms else {}
-    return [
-        "causal check: prompts go on from another's state; relative change of the prediction",
-        *table({**swapped, "the rule is off, at worst": worst[0]}, "depth"),
-        "causal check: w moved by a random δ, as large as it is still off; what reaches the prediction",
-        *table({**moved, "the rule is off, at worst": worst[1], **closed}, "depth"),
-    ]
+def _of(values: Sequence[Any], rows: str, name: str) -> list[Any]:
+    return [getattr(value, name) for value in values if value.rows == rows]
+
+
+def _off(values: Sequence[Any], rows: tuple[str, str]) -> dict[str, list[float]]:
+    """By depth, the worst difference from the rule; nothing where there is no rule."""
+    both = zip(*(_of(values, name, "error") for name in rows), strict=True)
+    return {} if values[0].error is None else {"the rule is off, at worst": [max(pair) for pair in both]}
 
 
 def command(

@@ -122,7 +122,7 @@ def interchange(
     Raises:
         ValueError: fewer than two prompts, no such depth or rows, and what `decode` refuses.
     """
-    forward = _forward(model, prompts, layout)
+    forward = forward_of(model, prompts, layout)
     if len(forward.u) < 2:
         raise ValueError("interchange: one prompt has no other to take a state from; pass at least two")
 
@@ -145,7 +145,12 @@ def write_weights(
     Raises:
         ValueError: δ has another shape than the weights, no such depth or rows, and what `decode` refuses.
     """
-    forward = _forward(model, prompts, layout)
+    forward = forward_of(model, prompts, layout)
+    if not forward.is_stream:
+        raise ValueError(
+            "write_weights: tokens are read into the residual stream by learned weights, so the layout does not say "
+            "where in it weights are held; find a direction with a probe and use steer"
+        )
     d, out = forward.b.shape[1], forward.C.shape[2]
     if delta.shape[-2:] != (d, out) or delta.shape[:-2] not in ((), (len(forward.u),)):
         raise ValueError(
@@ -174,28 +179,19 @@ def gains(
 
 
 def edited(forward: Forward, depth: int, edit: Edit) -> Float[Tensor, "prompt query out"]:
-    """The model's answers if its residual stream at a depth, in block coordinates, is edited through a hook."""
+    """The model's answers if its residual stream at a depth is edited through a hook, in block coordinates if it has
+    any."""
     layers, layout = forward.model.cfg.n_layers, forward.layout
     name = hook_name("resid_pre", depth) if depth < layers else hook_name("resid_post", layers - 1)
     last: list[Tensor] = []
 
     def write(z: Tensor, hook: Any) -> Tensor:
-        return edit(layout.coordinates(z)) @ layout.basis.T.to(z)
+        return edit(layout.coordinates(z)) @ layout.basis.T.to(z) if forward.is_stream else edit(z)
 
     hooks = [(name, write), (hook_name("resid_post", layers - 1), lambda z, hook: last.append(z))]
     with torch.no_grad():
         run_with_hooks(forward.model, forward.u @ layout.basis.T.to(forward.u), hooks)
         return read_stream(forward.model, layout, last[-1])
-
-
-def _forward(model: Any, prompts: Any, layout: BlockLayout | None) -> Forward:
-    forward = forward_of(model, prompts, layout)
-    if forward.layout.d_model != model.cfg.d_model:
-        raise ValueError(
-            "the layout describes the tokens and not the residual stream, into which they are read by learned weights; "
-            "its rows cannot be edited block by block"
-        )
-    return forward
 
 
 def _run(forward: Forward, depth: int, edit: Edit) -> tuple[Tensor, Tensor, Tensor | None, UpdateRule | None]:

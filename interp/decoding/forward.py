@@ -59,6 +59,11 @@ class Forward:
         return self.u[:, : self.n, self.y]
 
     @property
+    def is_stream(self) -> bool:
+        """Are the tokens the residual stream, so that the layout describes its rows at every depth."""
+        return getattr(self.model.cfg, "d_in", None) is None
+
+    @property
     def copies(self) -> list[str]:
         """The blocks that hold the labels: the read-out block, and those that rotate with it and start as its copy."""
         layout, context = self.layout, self.u[:, : self.n]
@@ -111,10 +116,13 @@ def forward_of(model: Any, prompts: Any, layout: BlockLayout | None = None, quer
     layout = _layout(model, layout)
     tokens = check_prompts(prompts, layout)
     width = getattr(model.cfg, "d_in", None) or model.cfg.d_model
-    if layout.d_model != width:
+    read_in_only = getattr(model.cfg, "d_in", None) is not None and getattr(model.cfg, "d_out", None) is None
+    if layout.d_model != width or read_in_only:
         raise ValueError(
             f"decode: the layout describes {layout.d_model} columns {layout.widths} and the model's tokens have "
-            f"{width}; pass the layout of its tokens"
+            f"{width}"
+            + (", read in by learned weights but read out through the layout" if read_in_only else "")
+            + "; decoding needs one layout for tokens and answers"
         )
     if not 0 <= query < layout.n_query:
         raise ValueError(f"decode: query={query} is none of the {layout.n_query} query rows, counted from 0")

@@ -57,6 +57,13 @@ def test_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     assert all(entry["w_relative_error"] is not None for entry in values["depths"])
 
 
+def test_a_softmax_transformer(capsys: pytest.CaptureFixture[str]):
+    assert run_app(app, ["decode", "linreg-softmax", *FAST]) == 0
+    text = capsys.readouterr().out
+    assert "NOT linear" in text and "prompts go on from another" in text
+    assert "the rule is off" not in text and "w moved by" not in text
+
+
 BAD = {
     "unknown model": (lambda path: ["eagle-d11"], "unknown model 'eagle-d11'"),
     "few prompts": (lambda path: ["eagle-d10", "--prompts", "1"], "prompts=1 must be at least 2"),

@@ -120,13 +120,25 @@ def test_a_model_without_a_rule_is_changed_all_the_same():
     torch.testing.assert_close(swap.measured, swap.clean.roll(1, dims=0))
 
 
+def test_a_model_that_reads_its_tokens_in_is_swapped():
+    model = _softmax(5).double()
+    swap = interchange(model, PROMPTS, 1, "all")
+    torch.testing.assert_close(swap.clean, model.predict(PROMPTS.tokens).detach())
+    torch.testing.assert_close(swap.measured, swap.clean.roll(1, dims=0))
+    half = interchange(model, PROMPTS, 1, "context")
+    assert half.effect > 1e-6 and relative_errors(half.measured, swap.measured).min() > 1e-6
+
+
 MODEL = built()
 BAD = {
     "one prompt": (lambda: interchange(MODEL, PROMPTS.tokens[:1], 0), "at least two"),
     "depth": (lambda: interchange(MODEL, PROMPTS, LAYERS + 1), "depth=4 must lie between 0 and the model's 3 layers"),
     "rows": (lambda: interchange(MODEL, PROMPTS, 1, "some"), "rows='some' must be query, context or all"),
     "shape": (lambda: write_weights(MODEL, PROMPTS, 1, torch.ones(2, 3)), r"delta is \[2, 3\].*\[3, 2\]"),
-    "read in": (lambda: write_weights(_softmax(5), PROMPTS, 1, DELTA), "read by learned weights|learned weights"),
+    "read in": (
+        lambda: write_weights(_softmax(5), PROMPTS, 1, DELTA),
+        "read into the residual stream by learned weights",
+    ),
     "hook": (
         lambda: steer(MODEL, PROMPTS, "blocks.9.hook_mlp_out", torch.ones(5), PROMPTS.target),
         "no hook point 'blocks.9",

@@ -162,6 +162,12 @@ BAD = {
         lambda: decode(LINEAR, torch.ones(2, 8, 6), BlockLayout.standard(x=4, y=2, n_query=2)),
         "layout describes 6 columns .* tokens have 5",
     ),
+    "read in, not out": (
+        lambda: decode(
+            HookedTransformer(TransformerConfig(1, 1, 5, 4, d_in=5), BlockLayout.standard(x=3, y=2, n_query=2)), TOKENS
+        ),
+        "read in by learned weights but read out through the layout",
+    ),
     "no layout": (lambda: decode(torch.nn.Linear(2, 2), TOKENS), "Linear is no hooked model"),
     "zero labels": (lambda: decode(LINEAR, _with(0, slice(0, 6), slice(3, 5))), "weights of prompt 0 are 0"),
     "zero inputs": (lambda: decode(LINEAR, _with(0, slice(0, 6), slice(0, 3))), "inputs are all 0"),
