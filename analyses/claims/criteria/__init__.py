@@ -10,5 +10,4 @@ from analyses.claims.criteria.solver import SOLVER
 from analyses.claims.criteria.trained import TRAINED
 from analyses.claims.criteria.wording import WORDING
 
-MEASURED = ("one-step", "more-layers", "decodable", "predictor")
-CRITERIA = {**SOLVER, **TRAINED, **WORDING, **{name: DECODING[name] for name in MEASURED}}
+CRITERIA = {**SOLVER, **TRAINED, **WORDING, **DECODING}
