@@ -11,13 +11,13 @@ from interp.hooks import HookFunction
 from interp.layout import BlockLayout
 from interp.probes.fitters import RidgeFitter
 from interp.probes.probe import Settings, check_hooks, group_by_reading, in_float64
-from interp.probes.stream import ModelSource, batches
+from interp.probes.stream import ModelSource, batches, by_rows, read_hooks
 from interp.probes.study import Study
 from interp.probes.targets import check_target
 from interp.unrolling.moments import check_prompts
 
 RANK_RTOL = 1e-10
-BY_SINGLE_ROWS = ("token", "pooled", "rows")
+BY_SINGLE_ROWS = ("token", "pooled", "rows", "queries")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ def eraser(
 ) -> Eraser:
     """The directions at a hook along which a target can be read linearly: the column space of the cross-covariance.
 
-    U spans Σ (f − f̄)(y − ȳ)ᵀ over the prompts given, f the feature of the reading "token", "pooled" or "rows". With U
+    U spans Σ (f − f̄)(y − ȳ)ᵀ over the prompts given, f the feature of the reading "token", "pooled", "rows" or
+    "queries" (there U covers every query row). With U
     projected out that covariance is 0, and then no linear probe beats the constant on them (Belrose et al. 2023,
     "LEACE: perfect linear concept erasure in closed form"; theirs is the projection of least change, this one is
     orthogonal). Directions that merely correlate with y are covered, which a projection along the probe's own
@@ -80,14 +81,21 @@ def eraser(
     check_hooks(model, [hook])
     reading.check(target, layout, tokens.shape[1])
     moments = _moments(Study(tokens, layout, reading, [target], 0, chosen.ridge, chosen.batch), model, hook)
-    U, sizes, _ = torch.linalg.svd(moments.cross / moments.spread.sqrt(), full_matrices=False)
+    width = _width(model, tokens[:1], hook)
+    cross = (moments.cross / moments.spread.sqrt()).view(-1, width, moments.cross.shape[1])
+    U, sizes, _ = torch.linalg.svd(cross.transpose(0, 1).flatten(1), full_matrices=False)
     directions = U[:, sizes > RANK_RTOL * sizes[0]]
     if directions.shape[1] == len(directions):
         raise ValueError(
             f"eraser: the target {target!r} is read along all {len(directions)} directions at {hook!r}, and nothing "
             "would be left; take a target of fewer columns"
         )
-    return Eraser(hook, directions, moments.x_mean)
+    return Eraser(hook, directions, moments.x_mean.view(-1, width).mean(0))
+
+
+def _width(model: Any, tokens: Float[Tensor, "one token d_in"], hook: str) -> int:
+    """How many features one row has at a hook."""
+    return read_hooks(model, tokens, [hook], by_rows)[hook].shape[-1]
 
 
 def _moments(study: Study, model: Any, hook: str) -> Any:

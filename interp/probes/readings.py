@@ -106,10 +106,12 @@ class Reading:
 
 
 def default_reading(target: str, odd: bool) -> Reading:
-    """Each row its own value where the target has one a row; unit queries or second moments for models that are odd in
-    each token, where no linear probe of tokens reads an even target (MATH §5); the last row otherwise."""
+    """The reading of "auto".
+
+    Each row its own value where the target has one a row. Else unit queries: a query row answers for its own input, so
+    it holds B w and, as far as the model is odd in the query, nothing linear in w itself. For a model that is exactly
+    odd in each token unit queries hold nothing of AᵀA beyond what the labels carry: second moments (MATH §5).
+    """
     if target in BY_ROW:
         return Reading("rows", role=BY_ROW[target])
-    if not odd:
-        return Reading("token")
-    return Reading("second-moment") if target == "hessian" else Reading("queries")
+    return Reading("second-moment") if odd and target == "hessian" else Reading("queries")

@@ -14,7 +14,8 @@ from interp.probes import LayerScore, MLPProbe, Reading, eraser, probe, probe_al
 from interp.probes.scores import BlockSums
 from interp.probes.stream import odd_in_tokens
 from interp.probes.targets import TARGETS, Blocks, least_squares
-from models.prompts import LogUniformSpectrum
+from models import zoo
+from models.prompts import LogUniformSpectrum, family_from_dict
 from tests.interp.probes.cases import LINEAR, eagle, linear_prompts, scalar_prompts, softmax
 
 EVEN = ("w", "xty", "hessian")
@@ -139,9 +140,19 @@ def test_erasing_the_direction_brings_the_score_down_to_the_control(model, promp
     assert other.score == clean.score
 
 
+def test_erasing_the_weights_of_the_shipped_softmax_model():
+    model, hook = zoo.load("linreg-softmax").double(), hook_name("resid_post", 4)
+    prompts = family_from_dict(zoo.metadata("linreg-softmax")["task"]).sample(480, seed=1)
+    clean = probe(model, prompts, "w", [hook]).layers[0]
+    assert clean.above_controls and clean.score.value > 0.9
+    planted = eraser(model, prompts, "w", hook, reading="queries")
+    erased = probe(model, prompts, "w", [hook], edits=[planted.edit]).layers[0]
+    assert abs(erased.score.value - erased.shuffled.value) < 0.1 and not erased.above_controls
+
+
 def test_an_eraser_leaves_everything_else_alone():
     model, prompts, hook = softmax(), scalar_prompts(300), hook_name("resid_post", 0)
-    planted, seen = eraser(model, prompts, "w", hook), {}
+    planted, seen = eraser(model, prompts, "w", hook, reading="pooled"), {}
     run_with_hooks(model, prompts.tokens, [(hook, lambda z, hook: seen.update(before=z))])
     run_with_hooks(model, prompts.tokens, [planted.edit, (hook, lambda z, hook: seen.update(after=z))])
     change, U = seen["after"] - seen["before"], planted.directions
@@ -203,7 +214,7 @@ def test_report_as_text_and_as_plain_values():
 
 def test_bad_input():
     model, prompts, hook = softmax(), scalar_prompts(60), hook_name("resid_post", 0)
-    with pytest.raises(ValueError, match="45 training rows do not determine 44 coefficients"):
+    with pytest.raises(ValueError, match="45 training rows do not determine 48 coefficients"):
         probe(model, scalar_prompts(60), "w", ["blocks.0.hook_resid_pre"], alphas=[0.0])
     with pytest.raises(ValueError, match=r"activations at 'blocks.0.hook_resid_post' hold NaN"):
         probe(model, prompts, "w", [hook], edits=[(hook, lambda z, hook: z * torch.nan)])
@@ -247,7 +258,7 @@ def test_a_hook_that_never_fires_is_named():
 
 def test_an_eraser_refuses_what_it_cannot_do():
     model, prompts, hook = softmax(), scalar_prompts(40), hook_name("resid_post", 0)
-    with pytest.raises(ValueError, match="must be one of token, pooled, rows"):
+    with pytest.raises(ValueError, match="must be one of token, pooled, rows, queries"):
         eraser(model, prompts, "w", hook, reading="second-moment")
     with pytest.raises(ValueError, match="along all 6 directions"):
         eraser(eagle(), linear_prompts(40), "hessian", LAST, reading="token")
