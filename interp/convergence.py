@@ -107,7 +107,8 @@ def order(
     2 for second order, 1 for a linear rate (and then also for e_k ∝ k^(−a): look at `rate` over several windows).
 
     Raises:
-        ValueError: NaN or a negative error, no prompt with two pairs within the limits, errors that do not change, no resamples.
+        ValueError: NaN or a negative error, no prompt with two pairs within the limits, errors that do not change, no
+            resamples.
     """
     _check("order", errors)
     _check_resamples("order", resamples)

@@ -9,12 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.claims.claim import Findings, Measurement, Settings
-from analyses.claims.distributed_rivals import Tuned, averaging_errors, tuned_dane
+from analyses.claims.distributed_rivals import Tuned, tuned_dane
 from analyses.claims.fits import bootstrap
-from analyses.claims.machines import DistributedEstimation, diversity
+from analyses.claims.machines import diversity
 from analyses.claims.plots import draw_curves
-from analyses.claims.rivals import descent_counts
+from analyses.claims.rivals import descent_counts, descent_errors
 from analyses.claims.systems import System, error_curve, first_below, log_uniform
+from interp.solvers import DistributedEstimation
 
 MACHINES, D, OUT = 4, 20, 1
 ROWS = (15, 20, 40, 200)  # of a machine
@@ -150,7 +151,7 @@ def _at_equal_floats(of: Compared) -> str:
     errors = {
         "EAGLE": of.eagle[min(rounds["EAGLE"], len(of.eagle) - 1)],
         "DANE": of.dane.errors[min(rounds["DANE"], len(of.dane.errors) - 1)],
-        "gradient averaging": averaging_errors(of.system, torch.tensor([rounds["gradient averaging"]]))[0],
+        "gradient averaging": descent_errors(of.system, torch.tensor([rounds["gradient averaging"]]))[0],
     }
     cells = ", ".join(f"{name} {float(values.quantile(0.5)):.1e}" for name, values in errors.items())
     return f"error after {floats:.4g} floats, {STATED} rows a machine: {cells}"
@@ -166,7 +167,7 @@ def _draw(of: Compared, path: Path) -> None:
     errors = {
         "EAGLE": (torch.arange(1, len(of.eagle)), of.eagle[1:]),
         "DANE": (torch.arange(1, len(of.dane.errors)), of.dane.errors[1:]),
-        "gradient averaging": (rounds, averaging_errors(of.system, rounds)),
+        "gradient averaging": (rounds, descent_errors(of.system, rounds)),
     }
     curves = {}
     for name, (count, values) in errors.items():

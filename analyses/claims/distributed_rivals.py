@@ -1,4 +1,4 @@
-"""First-order and Newton-like methods on several machines: their errors by round, at their best settings."""
+"""DANE on several machines: its errors by round, at its best settings (gradient averaging is `rivals.Descent`)."""
 
 from dataclasses import dataclass
 
@@ -65,14 +65,3 @@ def _dane_factors(system: System, machines: int, damping: float) -> Float[Tensor
     best = 2 / (spectrum.amin(1) + spectrum.amax(1))
     steps = torch.stack([torch.ones_like(best), best], 1)[..., None, None]
     return torch.where(usable[:, None, None, None], eye - steps * (inverse @ G)[:, None], torch.inf)
-
-
-def averaging_errors(system: System, rounds: Float[Tensor, " round"]) -> Float[Tensor, "round prompt"]:
-    """Gradient averaging with its best fixed step: gradient descent on all rows, (1 − ηg)^k on the eigenvalue g with
-    η = 2/(g_min + g_max)."""
-    g, basis = torch.linalg.eigh(system.problem.G)
-    parts = basis.mT @ system.exact
-    factors = 1 - 2 * g / (g[:, :1] + g[:, -1:])
-    powers = factors.abs() ** rounds.to(g)[:, None, None]
-    errors = (powers[..., None] * parts).flatten(2).norm(dim=2)
-    return (errors / system.exact.flatten(1).norm(dim=1)).cpu()

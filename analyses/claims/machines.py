@@ -1,61 +1,15 @@
-"""Rows that lie on several machines: systems of a prescribed diversity, and EAGLE that estimates w from them.
+"""Rows that lie on several machines: systems of a prescribed diversity.
 
 The diversity index α is the smallest positive eigenvalue of the mean over machines of the projections on range(A_μᵀ)
 (MATH §4): 1 if every machine sees every direction, small if some direction is seen by few.
 """
-
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.claims.systems import System, consistent
-from interp.solvers import THEORY
-from interp.solvers.problems import Quadratic
-from interp.solvers.settings import machine_rows
-from interp.solvers.spectral_norm import squared_norm
-
-
-@dataclass(frozen=True)
-class DistributedEstimation:
-    """w ← w + γ mean_μ A_μᵀ K_μ (C_μ − X_μ w)/ν_μ²,  A_μ ← T_μ A_μ,  K_μ ← T_μ K_μ,  T_μ = I + η A_μ A_μᵀ/ν_μ².
-
-    EAGLE's estimation of w (MATH §4: w ← w − H⁻¹∇) with each machine's own preconditioner, and their mean: X_μ, C_μ are
-    the machine's rows, A_μ starts at X_μ and K_μ at I, ν_μ = ‖A_μ‖₂. A round sends A_μᵀK_μ(C_μ − X_μ w)/ν_μ² (d·out
-    floats) from every machine and w back to it. One machine is EAGLE. With C = X W the error is multiplied by I − γ Ḡ,
-    Ḡ the mean of A_μᵀA_μ/ν_μ²: with theory's constants these tend to the projections on the machines' row spaces, and
-    the factor to 1 − α. `DistributedEAGLE(M, −1/3, 1/3, query=(−1, 1))` multiplies its query rows by the same matrices
-    in the opposite order. A and K are rescaled each step, which changes only the exponents of the numbers: after some
-    900 steps they would underflow.
-
-    Args:
-        machines: the rows are split evenly, in order.
-        eta, gamma: as in EAGLE.
-    """
-
-    machines: int
-    eta: float = THEORY[0]
-    gamma: float = THEORY[1]
-
-    def start(self, problem: Quadratic) -> dict[str, Any]:
-        A, C = machine_rows("DistributedEstimation", problem, self.machines)
-        rows = torch.eye(A.shape[2]).to(A).expand(*A.shape[:3], A.shape[2])
-        return {"w": A.new_zeros(len(A), A.shape[-1], C.shape[-1]), "A": A, "rows": rows}
-
-    def step(self, problem: Quadratic, state: dict[str, Any]) -> dict[str, Any]:
-        first, labels = machine_rows("DistributedEstimation", problem, self.machines)
-        A, rows, w = state["A"], state["rows"], state["w"]
-        square = squared_norm(A)
-        left = rows @ (labels - first @ w[:, None])
-        turn = A @ A.mT * (self.eta / square)
-        size = square.sqrt()
-        return {
-            "w": w + self.gamma * (A.mT @ left / square).mean(1),
-            "A": (A + turn @ A) / size,
-            "rows": (rows + turn @ rows) / size,
-        }
+from models.prompts import random
 
 
 def diverse_system(
@@ -77,7 +31,7 @@ def diverse_system(
             f"least {machines}; α={alpha} is neither"
         )
     generator = torch.Generator().manual_seed(seed)
-    turn = haar(prompts, d, generator)
+    turn = random.haar_frames(prompts, d, d, generator)
     rows = [_machine(seen @ turn, kappa, generator) for seen in _seen(alpha, machines, d)]
     return consistent(torch.cat(rows, 1).to(device), seed)
 
@@ -110,13 +64,6 @@ def _machine(
 ) -> Float[Tensor, "prompt direction d"]:
     """Rows whose row space is that of the basis."""
     prompts, count = basis.shape[:2]
-    exponents = torch.rand(prompts, count, generator=generator, dtype=torch.float64)
-    exponents[:, 0], exponents[:, -1] = 0, 1
-    left, right = (haar(prompts, count, generator) for _ in range(2))
-    return left * (kappa**-exponents)[:, None] @ right.mT @ basis
-
-
-def haar(prompts: int, size: int, generator: torch.Generator) -> Float[Tensor, "prompt size size"]:
-    """Orthogonal matrices; QR with the signs of R's diagonal taken out."""
-    Q, R = torch.linalg.qr(torch.randn(prompts, size, size, generator=generator, dtype=torch.float64))
-    return Q * R.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+    sigma = random.log_uniform(prompts, count, kappa, generator)
+    left, right = (random.haar_frames(prompts, count, count, generator) for _ in range(2))
+    return left * sigma[:, None] @ right.mT @ basis

@@ -12,6 +12,7 @@ from torch import Tensor
 from analyses.claims.claim import Findings, Settings
 from analyses.claims.fits import median
 from analyses.claims.plots import draw_curves
+from analyses.claims.rivals import log_left
 from analyses.claims.systems import NOISE as NOISE_STREAM
 from analyses.claims.systems import System, error_curve, log_uniform, rms
 from interp.solvers import EAGLE, ConjugateGradient, LeastSquares
@@ -122,8 +123,8 @@ class Spectrum:
 
     def descent(self, steps: Sequence[float]) -> Float[Tensor, "filter prompt value"]:
         """1 − (1 − ηg)^k with η = 1/g_max."""
-        log_factor = torch.log1p(-self.g / self.g[:, :1])
-        return torch.stack([-torch.expm1(count * log_factor) for count in steps])
+        left = log_left(self.g / self.g[:, :1])
+        return torch.stack([-torch.expm1(count * left) for count in steps])
 
     def errors(self, shares: Float[Tensor, "filter prompt value"]) -> Float[Tensor, "filter prompt"]:
         """Relative errors of w that keeps these shares of the least-squares solution."""

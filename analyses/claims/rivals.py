@@ -1,5 +1,7 @@
 """First-order methods beside EAGLE, counted without running all of their steps."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,24 +13,52 @@ MOST_STEPS = 2.0**60
 SPENT = 1e-14  # share of a vector outside of a space below which it lies in it
 
 
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Gradient descent with its best fixed step in closed form: after k steps the error is (1 − ηg)^k on the eigenvalue
+    g, with η = 2/(g_min + g_max). On several machines it is gradient averaging.
+
+    Args:
+        share: of the solution's squared norm along each eigenvector.
+        log_left: log |1 − ηg|.
+    """
+
+    share: Float[Tensor, "prompt value"]
+    log_left: Float[Tensor, "prompt value"]
+
+    @classmethod
+    def of(cls, system: System) -> "Descent":
+        values, basis = torch.linalg.svd(system.problem.A, full_matrices=False)[1:]
+        g = values.square()
+        share = (basis @ system.exact)[..., 0].square()
+        share = torch.where(g > 1e-20 * g[:, :1], share, 0) / share.sum(1, keepdim=True)
+        smallest = torch.where(share > 0, g, torch.inf).amin(1, keepdim=True)
+        return cls(share, log_left(2 * g / (smallest + g[:, :1])))
+
+    def errors(self, steps: Float[Tensor, "*count prompt"]) -> Float[Tensor, "*count prompt"]:
+        return (self.share * (2 * steps.to(self.share)[..., None] * self.log_left).exp()).sum(-1).sqrt()
+
+
+def log_left(step: Float[Tensor, "*value"]) -> Float[Tensor, "*value"]:
+    """log |1 − ηg| at ηg: what a step of gradient descent leaves. Exact where ηg is small; −1,000 for nothing."""
+    small = torch.log1p(-step.clamp(max=0.5))
+    return torch.where(step < 0.5, small, (1 - step).abs().log()).clamp(min=-1e3)
+
+
+def descent_errors(system: System, steps: Float[Tensor, " count"]) -> Float[Tensor, "count prompt"]:
+    """Relative errors of w after these numbers of steps."""
+    return Descent.of(system).errors(steps[:, None].expand(-1, system.prompts)).cpu()
+
+
 def descent_counts(system: System, tolerance: float) -> Float[Tensor, "prompt"]:
-    """Steps of gradient descent with its best fixed step to a relative error, by bisection on its closed form: after
-    k steps the error is (1 − ηg)^k on the eigenvalue g, with η = 2/(g_min + g_max). Capped at 2^60."""
-    values, basis = torch.linalg.svd(system.problem.A, full_matrices=False)[1:]
-    g = values.square()
-    share = (basis @ system.exact)[..., 0].square()
-    share = torch.where(g > 1e-20 * g[:, :1], share, 0) / share.sum(1, keepdim=True)
-    smallest = torch.where(share > 0, g, torch.inf).amin(1, keepdim=True)
-    log_factor = (1 - 2 * g / (smallest + g[:, :1])).abs().clamp(min=1e-300).log()
-
-    def arrived(k: Float[Tensor, "prompt"]) -> Tensor:
-        return (share * (2 * k[:, None] * log_factor).exp()).sum(1).sqrt() <= tolerance
-
-    low, high = torch.zeros(len(g)).to(g), torch.full_like(g[:, 0], MOST_STEPS)
+    """Steps of gradient descent with its best fixed step to a relative error, by bisection. Capped at 2^60."""
+    descent = Descent.of(system)
+    low = torch.zeros(system.prompts).to(descent.share)
+    high = torch.full_like(low, MOST_STEPS)
     while bool((high - low > 1).any()):
-        middle = ((low + high) / 2).floor()
-        middle = torch.where(high - low > 1, middle, high)
-        low, high = torch.where(arrived(middle), low, middle), torch.where(arrived(middle), middle, high)
+        middle = torch.where(high - low > 1, ((low + high) / 2).floor(), high)
+        arrived = descent.errors(middle) <= tolerance
+        low, high = torch.where(arrived, low, middle), torch.where(arrived, middle, high)
     return high.cpu()
 
 

@@ -12,6 +12,7 @@ from interp.solvers.closed_form import ClosedForm
 from interp.solvers.conjugate_gradient import ConjugateGradient
 from interp.solvers.dane import DANE
 from interp.solvers.distributed_eagle import DistributedEAGLE
+from interp.solvers.distributed_estimation import DistributedEstimation
 from interp.solvers.eagle import EAGLE, T3, THEORY
 from interp.solvers.extracted_rule import ExtractedRule
 from interp.solvers.functional_gradient_descent import FunctionalGradientDescent
@@ -52,6 +53,7 @@ __all__ = [
     "ClosedForm",
     "ConjugateGradient",
     "DistributedEAGLE",
+    "DistributedEstimation",
     "ExtractedRule",
     "FunctionalGradientDescent",
     "GDPlusPlus",

@@ -27,11 +27,11 @@ class GradientDescent:
     def start(self, problem: Quadratic) -> dict[str, Any]:
         smallest, largest = problem.spectrum
         given = () if self.step_size is None else numbers("GradientDescent", "step_size", self.step_size)
-        if isinstance(given, float):
-            check_between("GradientDescent", "step_size", given, float(2 / largest.max()), "2/λ_max")
-        else:
+        if isinstance(given, tuple):
             for eta in given:
                 check_between("GradientDescent", "step_size", eta, float("inf"), "infinity")
+        else:
+            check_between("GradientDescent", "step_size", given, float(2 / largest.max()), "2/λ_max")
         best = 2 / (smallest + largest)
         return {"w": torch.zeros_like(problem.moment), "best": best[:, None, None], "step": 0}
 

@@ -27,7 +27,7 @@ class SketchedEAGLE:
     solves A w = C but is not of least norm. There is no polynomial in one G. A step costs n·d·r, not n·d².
 
     A sketch costs the order: with r < d convergence is linear. Measured steps to 1e-8 (d = 128, κ = 10): theory 10 at
-    r = d, then 59, 118, 237, 451 at d/2, d/4, d/8, d/16 (∝ d/r); T₃ 19, then 54, 85, 136, 216.
+    r = d, then 58, 115, 233, 439 at d/2, d/4, d/8, d/16 (∝ d/r); T₃ 18, then 53, 85, 135, 219.
 
     Args:
         sketch: r.

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from analyses.claims.claim import Findings, Settings
 from analyses.claims.fits import median
-from analyses.claims.machines import DistributedEstimation
 from analyses.claims.systems import System, error_curve, first_below, log_uniform
-from interp.solvers import EAGLE, T3, DistributedEAGLE, SketchedEAGLE, Solver
+from interp.solvers import EAGLE, T3, DistributedEAGLE, DistributedEstimation, SketchedEAGLE, Solver
 from interp.solvers.seeds import mixed
 from interp.solvers.sketched_eagle import frame
 

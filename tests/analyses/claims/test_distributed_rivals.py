@@ -1,9 +1,9 @@
 import torch
 
-from analyses.claims.distributed_rivals import averaging_errors, tuned_dane
+from analyses.claims.distributed_rivals import tuned_dane
 from analyses.claims.machines import diverse_system
 from analyses.claims.systems import error_curve, first_below, log_uniform
-from interp.solvers import DANE, GradientAveraging
+from interp.solvers import DANE
 
 
 def test_tuned_dane_is_the_solver_at_its_best_damping_and_step():
@@ -33,10 +33,3 @@ def test_machines_without_a_full_rank_leave_only_damped_settings():
     tuned = tuned_dane(diverse_system(0.35, 3, 6, 10.0, 2, seed=0), 3, 1e-3, 500)
     assert (tuned.setting > 0).all()
     assert (tuned.errors[-1] <= 1e-3).all()
-
-
-def test_gradient_averaging_in_closed_form_is_the_solver():
-    system = log_uniform(10.0, (12, 4), 3, seed=0)
-    rounds = torch.tensor([0, 1, 7, 30])
-    expected = error_curve(GradientAveraging(3), system, 30)[rounds]
-    assert torch.allclose(averaging_errors(system, rounds), expected, atol=1e-10)

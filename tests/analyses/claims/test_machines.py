@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from analyses.claims.machines import DistributedEstimation, diverse_system, diversity
-from analyses.claims.systems import log_uniform
-from interp.solvers import EAGLE, DistributedEAGLE, LeastSquares, iterate, states
+from analyses.claims.machines import diverse_system, diversity
 
 
 @pytest.mark.parametrize(
@@ -27,30 +25,3 @@ def test_every_machine_has_the_condition_number_that_was_asked_for():
 def test_a_diversity_that_cannot_be_had_is_refused(alpha, machines, d):
     with pytest.raises(ValueError, match="neither"):
         diverse_system(alpha, machines, d, 10.0, 1, seed=0)
-
-
-def test_one_machine_is_eagle():
-    problem = log_uniform(100.0, (9, 7), 3, seed=0).problem
-    assert torch.allclose(iterate(DistributedEstimation(1), problem, 16), iterate(EAGLE(), problem, 16), atol=1e-10)
-
-
-def test_labels_that_no_weights_explain_do_not_matter_on_one_machine():
-    problem = log_uniform(10.0, (9, 5), 2, seed=0).problem
-    labels = torch.randn(2, 9, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    noisy = LeastSquares(problem.A, problem.C + 0.1 * labels)
-    assert torch.allclose(iterate(DistributedEstimation(1), noisy, 12), iterate(EAGLE(), noisy, 12), atol=1e-10)
-
-
-def test_the_error_is_multiplied_by_what_the_block_form_multiplies_its_queries_by():
-    system = diverse_system(0.35, 3, 9, 20.0, 2, seed=0)
-    estimates = states(DistributedEstimation(3), system.problem, 40)
-    blocks = states(DistributedEAGLE(3, -1 / 3, 1 / 3, query=(-1.0, 1.0)), system.problem, 40)
-    for estimate, block in zip(estimates, blocks, strict=True):
-        assert torch.allclose(system.exact - estimate["w"], block["B"].mT @ system.exact, atol=1e-10)
-
-
-def test_numbers_neither_underflow_nor_grow():
-    system = diverse_system(0.35, 3, 6, 20.0, 1, seed=0)
-    last = states(DistributedEstimation(3), system.problem, 1200)[-1]
-    assert system.error(last["w"]) < 1e-12
-    assert torch.allclose(torch.linalg.matrix_norm(last["A"], ord=2), torch.tensor(2 / 3, dtype=torch.float64))

@@ -1,11 +1,13 @@
 """Systems, curves and counts, each by two roads."""
 
+import math
+
 import pytest
 import torch
 
 from analyses.claims.machines import diverse_system
 from analyses.claims.noise import noisy
-from analyses.claims.rivals import cg_in_exact_arithmetic, descent_counts
+from analyses.claims.rivals import cg_in_exact_arithmetic, descent_counts, descent_errors, log_left
 from analyses.claims.systems import (
     consistent,
     error_curve,
@@ -17,7 +19,16 @@ from analyses.claims.systems import (
     rms,
 )
 from interp.convergence import steps_to, trajectory
-from interp.solvers import EAGLE, T3, THEORY, ConjugateGradient, GradientDescent, LeastSquares, iterate
+from interp.solvers import (
+    EAGLE,
+    T3,
+    THEORY,
+    ConjugateGradient,
+    GradientAveraging,
+    GradientDescent,
+    LeastSquares,
+    iterate,
+)
 from models.prompts.random import gaussian
 
 
@@ -69,6 +80,18 @@ def test_counts_of_descent_are_those_of_its_steps():
     system = log_uniform(5.0, (7, 5), 4, seed=0)
     stepped = first_below(error_curve(GradientDescent(), system, 1000), 1e-6)
     assert torch.equal(descent_counts(system, 1e-6), stepped.double())
+
+
+@pytest.mark.parametrize("solver", [GradientDescent(), GradientAveraging(3)])
+def test_descent_in_closed_form_is_the_solver(solver):
+    system, steps = log_uniform(10.0, (12, 4), 3, seed=0), torch.tensor([0, 1, 7, 30])
+    assert torch.allclose(descent_errors(system, steps), error_curve(solver, system, 30)[steps], atol=1e-10)
+
+
+def test_what_a_step_of_descent_leaves():
+    steps = torch.tensor([0.0, 1e-12, 0.3, 0.5, 1.0, 1.9], dtype=torch.float64)
+    expected = torch.tensor([0.0, -1e-12, math.log(0.7), math.log(0.5), -1e3, math.log(0.9)], dtype=torch.float64)
+    assert torch.allclose(log_left(steps), expected, rtol=1e-11, atol=0)
 
 
 def test_descent_leaves_out_the_null_space():

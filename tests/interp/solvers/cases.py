@@ -17,6 +17,7 @@ from interp.solvers import (
     ClosedForm,
     ConjugateGradient,
     DistributedEAGLE,
+    DistributedEstimation,
     FunctionalGradientDescent,
     GDPlusPlus,
     GradientAveraging,
@@ -231,6 +232,10 @@ CASES = {
         DistributedEAGLE(3, *THEORY, query=(-0.2, 0.6), average=False, norms=[1.0, 0.8, 0.7, 0.6, 0.5, 0.5]),
         rows.attention(3, (-0.2, 0.6), average=False, norms=[1.0, 0.8, 0.7, 0.6, 0.5, 0.5]),
     ),
+    "distributed estimation": Case(
+        DistributedEstimation(3), rows.own_preconditioners(3, -1 / 3, 1.0), exact, monotone=True, solved=120
+    ),
+    "distributed estimation, noise": Case(DistributedEstimation(4), rows.own_preconditioners(4, -1 / 3, 1.0)),
     "accelerated distributed EAGLE": Case(
         AcceleratedDistributedEAGLE(3), rows.averaged_projections(3, -1 / 3), exact, solved=30
     ),

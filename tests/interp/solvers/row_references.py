@@ -130,6 +130,28 @@ def averaged_projections(machines: int, eta: float) -> Reference:
     return over_batch(one)
 
 
+def own_preconditioners(machines: int, eta: float, gamma: float) -> Reference:
+    """w + γ mean V (k²σ/ν²)(UᵀC − σ Vᵀw), k the factor by which conditioning has multiplied σ: every machine by its own
+    singular value decomposition."""
+
+    def one(G, b, problem, prompt, steps):
+        A, C = (np.split(u[prompt].numpy(), machines) for u in (problem.A, problem.C))
+        parts = [np.linalg.svd(rows, full_matrices=False) for rows in A]
+        factors = [np.ones_like(sigma) for _, sigma, _ in parts]
+        iterates = [np.zeros_like(b)]
+        for _ in range(steps):
+            moves = []
+            for machine, ((U, sigma, V), labels) in enumerate(zip(parts, C, strict=True)):
+                k = factors[machine]
+                f = (k * sigma / (k * sigma).max()) ** 2
+                moves.append(V.T @ ((f / sigma)[:, None] * (U.T @ labels - sigma[:, None] * (V @ iterates[-1]))))
+                factors[machine] = k * (1 + eta * f)
+            iterates.append(iterates[-1] + gamma * sum(moves) / machines)
+        return np.stack(iterates)
+
+    return over_batch(one)
+
+
 def sketched_attention(rank: int, point: tuple[float, float], seed: int) -> Reference:
     """z + z Q S V/ν² on the token matrix [A C; I 0] with Q = diag(S Sᵀ, 0), V = diag(η I, −γ I): a head of rank r."""
 

@@ -74,7 +74,8 @@ def test_measured_against_least_squares_by_another_road():
     exact = torch.linalg.lstsq(drawn.A, drawn.C).solution
     gap = (w - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1)
     assert findings.details["online"]["trained (eagle-d10), causal"]["1e-08"] == pytest.approx(gap.tolist(), rel=1e-4)
-    assert findings.measurements["prefix-moments"].value < 1e-12
+    found = findings.measurements["prefix-moments"]
+    assert found.value > 0.5 and "In layer 0 the distance is" in found.note
 
 
 def test_recursive_least_squares_of_all_rows_is_ridge(prompts):
