@@ -15,7 +15,7 @@ from analyses.claims.fits import bootstrap
 from analyses.claims.gd_family import Spectral, gd_plus_plus, gradient_descent, scheduled
 from analyses.claims.plots import draw_curves
 from models import zoo
-from models.prompts import Prompts
+from models.prompts import LogUniformSpectrum, Prompts
 from models.transformer import HookedTransformer
 
 MODELS = {2: "eagle-depth2", 3: "eagle-depth3", 4: "eagle-d10"}
@@ -59,7 +59,7 @@ def measure(settings: Settings, prompts: int = PROMPTS, fit: int = FIT) -> Findi
     found = {depth: _compare(depth, prompts, fit, settings) for depth in MODELS}
     numbers = {depth: {name: one.numbers() for name, one in by.items()} for depth, by in found.items()}
     against = {depth: by["GD++"] for depth, by in found.items()}
-    note = f"{prompts} prompts, seed {settings.seed}; constants by line search on {fit} others"
+    note = f"{_named()}, {prompts} prompts, seed {settings.seed}; constants by line search on {fit} others"
     own = {
         key: f"{WHY.format(_own(numbers, key))} {note}" for key in ("cosine", "error_over_model", "distance_over_error")
     }
@@ -129,7 +129,7 @@ def _nearer(found: Mapping[int, Mapping[str, Compared]], note: str) -> Measureme
 
 def _cosine(against: Mapping[int, Compared], note: str, seed: int) -> Measurement:
     depth, compared = min(against.items(), key=lambda item: item[1].cosine.mean().item())
-    return bootstrap(lambda x: x.mean(-1), compared.cosine, f"L = {depth}. {note}", seed)
+    return bootstrap(lambda x: x.mean(-1), compared.cosine, f"{MODELS[depth]}, L = {depth}. {note}", seed)
 
 
 def _largest(pairs: Mapping[int, tuple[Tensor, Tensor]], note: str, seed: int) -> Measurement:
@@ -138,7 +138,7 @@ def _largest(pairs: Mapping[int, tuple[Tensor, Tensor]], note: str, seed: int) -
     return bootstrap(
         lambda at: (over[at].mean(-1) / under[at].mean(-1)).sqrt(),
         torch.arange(len(over)),
-        f"L = {depth}. {note}",
+        f"{MODELS[depth]}, L = {depth}. {note}",
         seed,
     )
 
@@ -148,14 +148,29 @@ def _own(numbers: Mapping[int, Mapping[str, Mapping[str, Any]]], key: str) -> st
     return ", ".join(f"{by['GD++, constants a layer'][key]:.3g}" for by in numbers.values())
 
 
+def _named() -> str:
+    """The models, by their tasks."""
+    by_task: dict[str, list[str]] = {}
+    for name in MODELS.values():
+        by_task.setdefault(_task(name), []).append(name)
+    return "; ".join(f"{', '.join(names)} on {task}" for task, names in by_task.items())
+
+
+def _task(name: str) -> str:
+    task = zoo.family(name)
+    assert isinstance(task, LogUniformSpectrum)
+    return f"n = {task.n}, d = {task.d}, {task.d_out} answers, condition number of A {task.kappa:g}"
+
+
 def _table(numbers: Mapping[int, Mapping[str, Mapping[str, Any]]]) -> str:
-    lines = [f"{'layers':>6}  {'solver':<24}{'distance/error':>15}{'cosine':>9}{'error/model':>12}  (η, γ)"]
+    head = f"{'layers':>6}  {'model':<14}{'solver':<24}{'distance/error':>15}{'cosine':>9}{'error/model':>12}  (η, γ)"
+    lines = [_named(), head]
     for depth, by in numbers.items():
         for name, n in by.items():
             pairs = n["steps"] if len({tuple(pair) for pair in n["steps"]}) > 1 else n["steps"][:1]
             text = " ".join(f"({eta:.3g}, {gamma:.3g})" for eta, gamma in pairs)
             lines.append(
-                f"{depth:>6}  {name:<24}{n['distance_over_error']:>15.3f}{n['cosine']:>9.4f}"
+                f"{depth:>6}  {MODELS[depth]:<14}{name:<24}{n['distance_over_error']:>15.3f}{n['cosine']:>9.4f}"
                 f"{n['error_over_model']:>12.3f}  {text}"
             )
     return "\n".join(lines)

@@ -47,7 +47,7 @@ def measure(settings: Settings, prompts: int | None = None) -> Findings:
         ),
         "nearest": _nearest(points, note),
         "over-gd": _rms_ratio(descent - at.answers, at.ridge(at.penalty) - at.answers, far, settings),
-        "adapts": _adapts(by_noise, noises, note, settings.seed),
+        "adapts": _adapts(by_noise, noises, task.noise**2 * task.d, note, settings.seed),
     }
     details = {"points": points, "noise": noises}
     return Findings(measurements, _table(points, noises), details, partial(_draw, noises, task))
@@ -95,20 +95,29 @@ def _nearest(points: Mapping[int, Mapping[str, Any]], note: str) -> Measurement:
 
 
 def _adapts(
-    cases: Mapping[float, Case], noises: Mapping[float, Mapping[str, Any]], note: str, seed: int
+    cases: Mapping[float, Case], noises: Mapping[float, Mapping[str, Any]], training: float, note: str, seed: int
 ) -> Measurement:
     found = [[case.part(slice(i, None, BLOCKS)).nearest_penalty() for i in range(BLOCKS)] for case in cases.values()]
     listed = ", ".join(f"{sigma:.2g}: {by['penalty']:.3g} ({by['bayes_penalty']:.3g})" for sigma, by in noises.items())
     text = (
-        f"λ nearest to the model (of Bayes) at σ = {listed}. One model that was trained at one noise keeps about that "
-        f"penalty; in the paper each noise has a model of its own. {AT} points, {BLOCKS} blocks of prompts, {note}"
+        f"λ nearest to the model (of Bayes) at σ = {listed}. {_kept(noises, training)}; in the paper each noise has a "
+        f"model of its own. {AT} points, {BLOCKS} blocks of prompts, {note}"
     )
     return exponent([sigma**2 for sigma in cases], torch.tensor(found), text, seed)
 
 
+def _kept(noises: Mapping[float, Mapping[str, Any]], training: float) -> str:
+    """How the penalties nearest to one model lie to that of Bayes at its training noise."""
+    least, most = (pick(by["penalty"] for by in noises.values()) for pick in (min, max))
+    return (
+        f"One model, trained at one noise, keeps one penalty, {least:.2f} to {most:.2f}, and not that of Bayes at its "
+        f"training noise either: {least / training - 1:+.0%} to {most / training - 1:+.0%} from λ = {training:.3g}"
+    )
+
+
 def _table(points: Mapping[int, Mapping[str, Any]], noises: Mapping[float, Mapping[str, Any]]) -> str:
     head = f"{'Bayes':>8}{'least squares':>15}{'descent':>9}  {'':<18}{'nearest λ':>10}{'Bayes λ':>9}"
-    lines = ["rms distance of the model's predictions, over the size of Bayes's", f"{'points':>8}{head}"]
+    lines = [f"rms distance of the predictions of {MODEL}, over the size of Bayes's", f"{'points':>8}{head}"]
     lines += [f"{n:>8}{_row(by)}" for n, by in points.items()]
     lines += [f"{'noise':>8}{head}{'training λ':>12}  at {AT} points"]
     lines += [f"{sigma:>8.3g}{_row(by)}{by['training']:>12.3f}" for sigma, by in noises.items()]

@@ -14,7 +14,8 @@ from analyses.claims.claim import Findings, Measurement, Settings
 from analyses.claims.decodable import excess
 from analyses.claims.fits import bootstrap
 from analyses.claims.plots import draw_curves
-from interp.decoding import write_weights
+from interp.decoding import Steering, Written, steer, write_weights
+from interp.decoding.causal import gains
 from interp.hooks import capture, hook_name
 from interp.probes import PENALTIES, ProbeReport, RidgeProbe, probe
 from models import zoo
@@ -26,8 +27,8 @@ PROMPTS, FULL = 2000, 20000
 UNTRAINED = "random weights keep the moments of the rows, of which w is read"
 MOVED, SIZE = 512, 0.2
 """Prompts on which w is moved, and by how much: ‖δ‖ over the rms of ‖w‖."""
-
-
+ANSWER_MOVE = 0.2
+"""How far the positive control asks the prediction to move."""
 EDITS = ("pattern", "least", "random")
 
 
@@ -39,11 +40,15 @@ class Effect:
         expected: x·δ, if the model answered with the probed w.
         changes: of the prediction, by edit: "pattern", as the activations move with w over prompts; "least", the
             shortest step; "random", a direction without meaning, as long as the pattern's.
+        steered: the pattern's edit beside random ones as long: does what the probe reads cause?
+        answer: the positive control, the query row moved as it goes with the prediction over prompts.
     """
 
     depth: int
     expected: Float[Tensor, " prompt"]
     changes: Mapping[str, Float[Tensor, " prompt"]]
+    steered: Steering
+    answer: Steering
 
     def slope(self, edit: str, at: Tensor | slice = slice(None)) -> Tensor:
         """Σ change · expected / Σ expected², over all prompts or chosen ones."""
@@ -51,7 +56,8 @@ class Effect:
         return (change * expected).mean(-1) / expected.square().mean(-1)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"depth": self.depth, **{edit: self.slope(edit).item() for edit in EDITS}}
+        slopes = {edit: self.slope(edit).item() for edit in EDITS}
+        return {"depth": self.depth, **slopes, "steered": self.steered.to_dict(), "answer": self.answer.to_dict()}
 
 
 def measure(settings: Settings, prompts: int | None = None, moved: int = MOVED) -> Findings:
@@ -81,7 +87,8 @@ def effect(model: HookedTransformer, sample: Prompts, others: Prompts, depth: in
     at = hook_name("resid_post", depth - 1)
     n, generator = sample.A.shape[1], torch.Generator().manual_seed(seed)
     w = torch.linalg.lstsq(sample.A, sample.C).solution[..., 0]
-    features = capture(model, sample.tokens, [at])[at][:, :n].mean(1)
+    z = capture(model, sample.tokens, [at])[at]
+    features = z[:, :n].mean(1)
     coef = torch.from_numpy(RidgeProbe(PENALTIES, relative=True).fit(features, w).coef_).to(w)
     delta = torch.randn(len(others.tokens), w.shape[1], generator=generator, dtype=torch.float64).to(w)
     delta *= SIZE * w.square().sum(1).mean().sqrt() / delta.norm(dim=1, keepdim=True)
@@ -89,7 +96,26 @@ def effect(model: HookedTransformer, sample: Prompts, others: Prompts, depth: in
     random = torch.randn(steps["pattern"].shape, generator=generator, dtype=torch.float64).to(w)
     steps["random"] = random * (steps["pattern"].norm(dim=1) / random.norm(dim=1))[:, None]
     changes = {edit: moved(model, others, at, steps[edit]) for edit in EDITS}
-    return Effect(depth, (others.B[:, 0] * delta).sum(1).cpu(), changes)
+    expected = (others.B[:, 0] * delta).sum(1)
+    steered = steer(model, others, at, steps["pattern"], expected[:, None, None], tokens=slice(None, n), seed=seed)
+    answer = steer_answer(model, others, at, z[:, n], model.predict(sample.tokens).detach()[:, 0], seed)
+    return Effect(depth, expected.cpu(), changes, steered, answer)
+
+
+def steer_answer(
+    model: HookedTransformer,
+    others: Prompts,
+    at: str,
+    rows: Float[Tensor, "prompt width"],
+    answers: Float[Tensor, "prompt 1"],
+    seed: int,
+) -> Steering:
+    """The positive control: each query row moved by Cov(row, prediction) / Var(prediction) times the asked move, the
+    covariance that of other prompts. After the last block this is what the readout makes of it."""
+    centred = answers - answers.mean(0)
+    direction = ((rows - rows.mean(0)) * centred).mean(0) / centred.square().mean()
+    expected = torch.full_like(others.target, ANSWER_MOVE)
+    return steer(model, others, at, ANSWER_MOVE * direction, expected, seed=seed)
 
 
 def pattern_step(
@@ -114,13 +140,19 @@ def moved(model: HookedTransformer, prompts: Prompts, at: str, shift: Float[Tens
 
 
 def algebra(settings: Settings, count: int) -> list[dict[str, float]]:
-    """The positive control: in linear attention w is moved in every row as the algebra says, depth by depth."""
+    """In linear attention: δ written into the context rows alone reaches the prediction as B (ρ_l(G) − 1) δ, which the
+    trained steps of the later layers make −1 in early layers and 0 after the last."""
     model, sample = zoo.load(LINEAR), zoo.prompts(LINEAR, count, seed=settings.seed)
-    delta = torch.randn(
-        sample.A.shape[2], sample.d_out, generator=torch.Generator().manual_seed(1), dtype=torch.float64
-    )
-    found = [write_weights(model, sample, depth, SIZE * delta, rows="query") for depth in range(model.cfg.n_layers + 1)]
-    return [{"depth": one.depth, "gain": one.gain, "error": one.error or 0.0} for one in found]
+    generator = torch.Generator().manual_seed(1)
+    delta = SIZE * torch.randn(sample.A.shape[2], sample.d_out, generator=generator, dtype=torch.float64)
+    return [_written(write_weights(model, sample, d, delta, rows="context")) for d in range(model.cfg.n_layers + 1)]
+
+
+def _written(found: Written) -> dict[str, float]:
+    form, error = found.by_closed_form, found.error
+    assert form is not None and error is not None, f"{LINEAR} has an exact rule and a closed form"
+    said = gains(form, found.expected).median().item()
+    return {"depth": found.depth, "gain": found.gain, "closed_form": said, "error": error}
 
 
 def _cause(found: Effect, seed: int) -> Measurement:
@@ -128,7 +160,8 @@ def _cause(found: Effect, seed: int) -> Measurement:
     note = (
         f"depth {found.depth}, {len(found.expected)} other prompts, δ of {SIZE:g} times the size of w, every context "
         f"row moved by δ Cov(ŵ)⁻¹ Cov(ŵ, z); slope of the shortest step with the same ŵ {least:.2g}, of random steps "
-        f"as long as the first {random:.2g}"
+        f"as long as the first {random:.2g}; the probe {found.steered.verdict}, while the query row moved along the "
+        f"prediction moves it by {found.answer.gain:.3g} of what is asked: {found.answer.verdict}"
     )
     return bootstrap(lambda at: found.slope("pattern", at), torch.arange(len(found.expected)), note, seed)
 
@@ -147,9 +180,21 @@ def _table(report: ProbeReport, effects: Sequence[Effect], known: Sequence[Mappi
         scores = (layer.score, layer.shuffled, layer.untrained, layer.prompt_only)
         cells = "".join(f"{score.value:>{width}.3f}" for score, width in zip(scores, (9, 10, 11, 9), strict=True))
         lines.append(f"{found.depth:>5}{cells}" + "".join(f"{found.slope(edit):>9.3f}" for edit in EDITS))
-    lines.append(f"{LINEAR}, w moved in the query rows, where the algebra says that all of it reaches the prediction")
-    lines += [f"{one['depth']:>5}  gain {one['gain']:.6f}, off the exact rule by {one['error']:.1e}" for one in known]
+    lines.append(f"{SOFTMAX}, share of the asked move that reaches the prediction (at most, of random directions)")
+    lines.append(f"{'depth':>5}  {'context rows along the probe of w':<43}query row along the prediction")
+    lines += [f"{found.depth:>5}  {_steered(found.steered):<43}{_steered(found.answer)}" for found in effects]
+    lines.append(f"{LINEAR}, w moved in the context rows alone: the algebra says ρ − 1, later layers pass the error on")
+    lines += [
+        f"{one['depth']:>5}  gain {one['gain']:>6.3f}, ρ − 1 = {one['closed_form']:>6.3f}, "
+        f"off the exact rule by {one['error']:.1e}"
+        for one in known
+    ]
     return "\n".join(lines)
+
+
+def _steered(found: Steering) -> str:
+    largest = max(abs(gain) for gain in found.controls)
+    return f"{found.gain:>6.3f} ({largest:.3f}) {found.verdict}"
 
 
 def _draw(report: ProbeReport, effects: Sequence[Effect], path: Path) -> None:

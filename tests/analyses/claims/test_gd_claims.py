@@ -110,6 +110,9 @@ def test_more_layers_measures_every_criterion():
     findings = more_layers.measure(Settings(), prompts=32, fit=32)
     assert set(findings.measurements) == set(DECODING["more-layers"])
     models = findings.details["models"]
+    named = "eagle-depth2, eagle-depth3, eagle-d10 on n = 10, d = 10, 5 answers, condition number of A 10"
+    assert findings.table.startswith(named + "\n")
+    assert all(named in measurement.note for measurement in findings.measurements.values())
     assert findings.measurements["loss"].value == pytest.approx(
         max(by["GD++"]["error_over_model"] for by in models.values()), rel=1e-10
     )

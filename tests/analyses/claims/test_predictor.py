@@ -57,7 +57,7 @@ def test_a_model_that_solves_ridge_at_each_noise_adapts_and_one_with_a_fixed_pen
             own = case(SAMPLE.target, sigma**2 * 4)
             cases[sigma] = case(own.ridge(own.penalty if follows else 0.36)[:, None, None], own.penalty)
         noises = {sigma: {"penalty": 0.0, "bayes_penalty": 0.0} for sigma in cases}
-        found = predictor._adapts(cases, noises, "", 0)
+        found = predictor._adapts(cases, noises, 0.36, "", 0)
         assert found.value == pytest.approx(expected, abs=5e-3)
 
 
@@ -80,3 +80,8 @@ def test_every_criterion_is_measured_and_counts_are_of_the_table():
     assert findings.measurements["distance"].value == pytest.approx(last["bayes"], rel=1e-10)
     at = findings.details["points"][predictor.AT]
     assert findings.measurements["over-gd"].value == pytest.approx(at["descent"] / at["bayes"], rel=1e-10)
+
+
+def test_the_note_says_how_far_the_kept_penalty_is_from_that_of_training():
+    text = predictor._kept({0.1: {"penalty": 0.6}, 0.3: {"penalty": 0.45}, 0.9: {"penalty": 0.3}}, 0.4)
+    assert "0.30 to 0.60" in text and "-25% to +50% from λ = 0.4" in text

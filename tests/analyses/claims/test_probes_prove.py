@@ -6,7 +6,8 @@ import torch
 from analyses.claims import probes_prove
 from analyses.claims.claim import Settings
 from analyses.claims.criteria.decoding import DECODING
-from interp.hooks import hook_name
+from interp.decoding import Steering
+from interp.hooks import capture, hook_name
 from models import zoo
 
 AT = hook_name("resid_post", 1)
@@ -59,7 +60,9 @@ def test_nothing_reads_the_context_rows_after_the_last_block(model, prompts):
 def test_the_slope_is_1_for_a_model_that_answers_with_the_w_and_0_for_one_that_does_not():
     expected = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
     sideways = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64)
-    found = probes_prove.Effect(1, expected, {"pattern": expected, "least": 0.5 * expected, "random": sideways})
+    nothing = Steering("hook", 0.0, (0.0,))
+    changes = {"pattern": expected, "least": 0.5 * expected, "random": sideways}
+    found = probes_prove.Effect(1, expected, changes, nothing, nothing)
     assert [found.slope(edit).item() for edit in probes_prove.EDITS] == pytest.approx([1, 0.5, 0])
     assert found.slope("least", torch.tensor([[0, 0, 1], [2, 1, 0]])).tolist() == pytest.approx([0.5, 0.5])
 
@@ -74,6 +77,27 @@ def test_every_criterion_is_measured_where_a_later_layer_reads():
     writes = findings.details["writes"]
     assert findings.measurements["cause"].value == pytest.approx(writes[depth - 1]["pattern"], rel=1e-10)
     assert writes[-1]["depth"] == 6 and writes[-1]["pattern"] == 0
-    assert all(
-        one["gain"] == pytest.approx(1, abs=0.05) and one["error"] < 1e-10 for one in findings.details["algebra"]
-    )
+    assert all(write["steered"]["verdict"] in findings.table for write in writes)
+
+
+def test_the_query_row_moved_along_the_prediction_causes_and_random_directions_do_not(model, prompts):
+    """By hand: the last block's query row goes to the readout alone."""
+    sample = zoo.prompts(probes_prove.SOFTMAX, 400, seed=4)
+    last = hook_name("resid_post", 5)
+    with torch.no_grad():
+        z, after = (capture(model, p.tokens, [last])[last][:, -1:] for p in (sample, prompts))
+        answers = model.predict(sample.tokens)[:, 0]
+        slope = torch.linalg.lstsq(answers - answers.mean(), z[:, 0] - z[:, 0].mean(0)).solution[0]
+        by_hand = model.unembed(model.ln_final(after + probes_prove.ANSWER_MOVE * slope))
+        change = (by_hand - model.unembed(model.ln_final(after)))[:, 0, 0]
+    found = probes_prove.steer_answer(model, prompts, last, z[:, 0], answers, seed=0)
+    assert found.gain == pytest.approx((change / probes_prove.ANSWER_MOVE).median().item(), rel=1e-9)
+    assert found.causes and found.gain > 0.5
+
+
+def test_the_context_rows_pass_an_error_on_as_the_algebra_and_the_rule_say():
+    found = probes_prove.algebra(Settings(), 16)
+    assert all(one["error"] < 1e-10 for one in found)
+    assert all(one["gain"] == pytest.approx(one["closed_form"], abs=0.02) for one in found)
+    assert found[0]["gain"] == pytest.approx(-1, abs=0.01) and found[-1]["gain"] == 0
+    assert found[-2]["gain"] > found[0]["gain"] + 0.05
