@@ -16,6 +16,8 @@ from interp.decoding.text import table
 from models.prompts import Prompts
 
 AGREEMENT = 1e-8
+MIXED_AGREEMENT = 1e-7
+LEAST_MOVE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,20 @@ class Decoded:
 
     @property
     def agrees(self) -> bool:
-        """Do the roads meet; of a model that is not linear in its query they need not."""
-        return not self.decoding.is_linear or bool(self.decoding.agreement.max() <= AGREEMENT)
+        """Do the roads to w and, where there are two, to ∂w/∂y meet; those to w of a model that is not linear in its
+        query need not."""
+        return not self.disagreements
+
+    @property
+    def disagreements(self) -> list[str]:
+        """What is further apart than rounding allows, a sentence each."""
+        weights, mixed = self.decoding.agreement.max(), self.decoding.mixed_agreement
+        found = []
+        if self.decoding.is_linear and not weights <= AGREEMENT:
+            found.append(f"the roads to the implicit weights are {weights:.3g} apart, not {AGREEMENT:g}")
+        if mixed is not None and not mixed.max() <= MIXED_AGREEMENT:
+            found.append(f"the roads to ∂w/∂y are {mixed.max():.3g} apart, not {MIXED_AGREEMENT:g}")
+        return found
 
     def __str__(self) -> str:
         assumed = "" if self.subject.stated else " (assumed: the checkpoint states no task)"
@@ -74,11 +88,12 @@ def run(config: Config) -> Decoded:
 
 
 def _writes(subject: Subject, prompts: Prompts, decoding: Decoding, seed: int) -> list[Written]:
-    """At every depth, in the query rows alone and in all rows, a move as large as ‖w_l − A⁺C‖."""
+    """At every depth, in the query rows alone and in all rows, a move as large as ‖w_l − A⁺C‖, and no
+    smaller than `LEAST_MOVE` of ‖A⁺C‖, below which rounding would be measured."""
     target = decoding.least_squares
     direction = torch.randn(target.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(target)
     direction /= direction.flatten(1).norm(dim=1)[:, None, None]
-    sizes = decoding.w_relative_error * target.flatten(1).norm(dim=1)
+    sizes = decoding.w_relative_error.clamp(min=LEAST_MOVE) * target.flatten(1).norm(dim=1)
     return [
         write_weights(subject.model, prompts, depth, sizes[depth, :, None, None] * direction, rows)
         for depth in range(len(decoding.weights))
@@ -125,8 +140,9 @@ def command(
         draw_decoding(result.decoding, result.subject.name, figure)
         note(f"figure: {figure}")
     typer.echo(to_json(result.to_dict()) if format == "json" else str(result))
+    for sentence in result.disagreements:
+        note(sentence)
     if not result.agrees:
-        note(f"the roads to the implicit weights are {result.decoding.agreement.max():.3g} apart, not {AGREEMENT:g}")
         raise typer.Exit(1)
 
 

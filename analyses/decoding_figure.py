@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from analyses.figures import plt, save_figure
 from interp.decoding import Decoding
-from interp.decoding.text import heat
+from interp.decoding.text import heat, shown_shares
 
 SMALLEST = 1e-6
 
@@ -42,7 +42,7 @@ def _draw_errors(decoding: Decoding, axes: Axes) -> None:
 
 
 def _draw_shares(decoding: Decoding, axes: Axes) -> None:
-    shares = decoding.shares()
+    shares = shown_shares(decoding)
     words = list(dict.fromkeys(word for layer in shares for word in layer))
     values = [[layer.get(word, math.nan) for layer in shares] for word in words]
     largest = max(abs(value) for row in values for value in row if not math.isnan(value))

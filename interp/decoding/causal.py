@@ -143,7 +143,8 @@ def write_weights(
     """Move the implicit weights at a depth by δ, in the query rows, the context rows or both, through a hook.
 
     Raises:
-        ValueError: δ has another shape than the weights, no such depth or rows, and what `decode` refuses.
+        ValueError: δ has another shape than the weights, is not finite or moves no answer of a prompt, no such depth or
+            rows, and what `decode` refuses.
     """
     forward = forward_of(model, prompts, layout)
     if not forward.is_stream:
@@ -151,12 +152,7 @@ def write_weights(
             "write_weights: tokens are read into the residual stream by learned weights, so the layout does not say "
             "where in it weights are held; find a direction with a probe and use steer"
         )
-    d, out = forward.b.shape[1], forward.C.shape[2]
-    if delta.shape[-2:] != (d, out) or delta.shape[:-2] not in ((), (len(forward.u),)):
-        raise ValueError(
-            f"write_weights: delta is {list(delta.shape)}, the implicit weights are [{d}, {out}] for each of "
-            f"{len(forward.u)} prompts"
-        )
+    expected = _expected(forward, delta)
     shift = torch.zeros_like(forward.u)
     shift[..., forward.y] = forward.u[..., forward.x] @ delta.to(forward.u) / forward.layout.sign
     clean, measured, by_rule, rule = _run(forward, depth, lambda z: _rowwise(forward, z, rows, z + shift))
@@ -164,11 +160,31 @@ def write_weights(
     return Written(
         depth=depth,
         rows=rows,
-        expected=(forward.u[:, forward.n :, forward.x] @ delta.to(forward.u)),
+        expected=expected,
         measured=measured - clean,
         by_rule=None if by_rule is None else by_rule - clean,
         by_closed_form=None if form is None else _move(forward, form, depth, delta.to(forward.u), rows),
     )
+
+
+def _expected(forward: Forward, delta: Tensor) -> Float[Tensor, "prompt query out"]:
+    """B δ, of a δ of which a share can be measured."""
+    d, out = forward.b.shape[1], forward.C.shape[2]
+    if delta.shape[-2:] != (d, out) or delta.shape[:-2] not in ((), (len(forward.u),)):
+        raise ValueError(
+            f"write_weights: delta is {list(delta.shape)}, the implicit weights are [{d}, {out}] for each of "
+            f"{len(forward.u)} prompts"
+        )
+    if not delta.isfinite().all():
+        raise ValueError("write_weights: delta holds NaN or inf; pass finite weights")
+    expected = forward.u[:, forward.n :, forward.x] @ delta.to(forward.u)
+    still = (expected.flatten(1).norm(dim=1) == 0).nonzero().flatten().tolist()
+    if still:
+        raise ValueError(
+            f"write_weights: delta moves no answer of prompt {still[0]}, B δ = 0, so no share of it can be measured; "
+            "pass a delta that is not 0 on its queries"
+        )
+    return expected
 
 
 def gains(

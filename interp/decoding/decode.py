@@ -1,5 +1,6 @@
 """`decode`: the implicit state of a model, from its forward pass and, where it has a rule, from its weights alone."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from interp.decoding.derivatives import (
     weights_by_jacobian,
     weights_by_queries,
 )
-from interp.decoding.exact import contributions, rule_of, weight_derivatives_of_rule, weights_of_rule
+from interp.decoding.exact import INPUT, contributions, rule_of, weight_derivatives_of_rule, weights_of_rule
 from interp.decoding.forward import Forward, forward_of
 from interp.decoding.hessian import InverseHessian, RowSpace, inverse_hessian
 from interp.decoding.result import ClosedFormDistance, Decoding
@@ -22,7 +23,8 @@ from interp.layout import BlockLayout
 from interp.stats import ErrorSummary, pooled_errors
 from interp.unrolling import certify, closed_form
 from interp.unrolling.rule import UpdateRule
-from interp.unrolling.spectral import obstacle, see_one_context
+from interp.unrolling.spectral import obstacle, see_one_context, two_words
+from interp.unrolling.words import reproject
 
 NO_SINGLE_G = (
     "not defined, since not all rows see the same context: there is no single G of which it could be s_l(G). "
@@ -114,10 +116,11 @@ def _finite(weights: Float[Tensor, "depth prompt d out"]) -> Tensor:
 
 
 def _by_layer(forward: Forward) -> list[dict[str, Tensor]]:
-    """What each layer adds to the read-out."""
+    """What each layer adds to the read-out, and first what is read out of the input."""
     with torch.no_grad():
         read = forward.read_all(forward.u)
-    return [{"layer": after - before} for before, after in pairwise(read)]
+    first, *later = [{"layer": after - before} for before, after in pairwise(read)]
+    return [{INPUT: read[0], **first}, *later]
 
 
 def _closed_form(
@@ -137,8 +140,19 @@ def _closed_form(
         weights=apart(weights, expected),
         spectrum=apart(hessian.spectrum.nan_to_num(), sign * s.nan_to_num()),
         output=ErrorSummary.of(pooled_errors(B @ expected[-1], B @ weights[-1])),
+        core=certify(_of_two_words(rule), forward.model, tokens).levels["words"].output,
         words=certify(rule, forward.model, tokens).levels["words"].output,
     )
+
+
+def _of_two_words(rule: UpdateRule) -> UpdateRule:
+    """The rule with no other words than those of the closed form, with its coefficients."""
+    keep, widths = set(two_words(rule)), rule.layout.widths
+    groups = [
+        [replace(item, words=reproject(item.projected, keep, widths)) for item in layer.groups] for layer in rule.layers
+    ]
+    layers = [replace(layer, groups=tuple(items)) for layer, items in zip(rule.layers, groups, strict=True)]
+    return replace(rule, layers=tuple(layers))
 
 
 def _undefined(rule: UpdateRule | None, why_not: str | None) -> dict[str, str]:

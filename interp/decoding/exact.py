@@ -21,6 +21,9 @@ from interp.unrolling.moments import second_moments
 from interp.unrolling.rule import UpdateRule, WordFeatures, exact_update
 from interp.visibility import machine_of
 
+INPUT = "read-out of the input"
+"""The contribution that no layer makes: the answer read at depth 0."""
+
 Steps = list[Float[Tensor, "prompt D D"]]
 
 
@@ -29,7 +32,7 @@ def rule_of(model: Any, layout: BlockLayout) -> tuple[UpdateRule | None, str | N
     try:
         rule = unroll(model, layout)
     except ValueError as error:
-        return None, str(error).removeprefix("unroll: ")
+        return None, str(error).removeprefix("unroll: ").partition(", and activations of any model")[0]
     reason = not_linear(rule)
     return (None, reason) if reason else (rule, None)
 
@@ -85,10 +88,11 @@ def contributions(
 ) -> list[dict[str, Float[Tensor, "prompt query out"]]]:
     """What each word adds to the prediction, by layer, in the model's own states; "rest" is what no word says.
 
-    All of them, and the read-out at depth 0, sum to the prediction.
+    With what is read out of the input, which layer 0 holds first, they sum to the prediction.
     """
     states = context_states(rule, u)
-    return [_of_layer(rule, layer, states[layer]) for layer in range(rule.depth)]
+    first, *later = [_of_layer(rule, layer, states[layer]) for layer in range(rule.depth)]
+    return [{INPUT: rule.read(u), **first}, *later]
 
 
 def _of_layer(rule: UpdateRule, layer: int, z: Tensor) -> dict[str, Tensor]:

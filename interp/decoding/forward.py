@@ -124,6 +124,7 @@ def forward_of(model: Any, prompts: Any, layout: BlockLayout | None = None, quer
             + (", read in by learned weights but read out through the layout" if read_in_only else "")
             + "; decoding needs one layout for tokens and answers"
         )
+    _check_own(model, layout)
     if not 0 <= query < layout.n_query:
         raise ValueError(f"decode: query={query} is none of the {layout.n_query} query rows, counted from 0")
     return Forward(_in_float64(model), layout, layout.coordinates(tokens), query)
@@ -135,6 +136,23 @@ def _layout(model: Any, layout: BlockLayout | None) -> BlockLayout:
     if not isinstance(layout, BlockLayout):
         raise ValueError("decode: the model carries no layout; pass one, as in BlockLayout.standard(x=10, y=5)")
     return layout
+
+
+def _check_own(model: Any, layout: BlockLayout) -> None:
+    """A layout that reads other rows or columns than the model's own would decode another answer than it gives."""
+    own = getattr(model, "layout", None)
+    if not isinstance(own, BlockLayout):
+        return
+    given, expected = (
+        f"{item.n_query} query rows and blocks {item.widths}, {item.readout} read out with sign {item.sign:g}"
+        for item in (layout, own)
+    )
+    if given != expected or not torch.allclose(layout.reader, own.reader, rtol=1e-6, atol=1e-9):
+        raise ValueError(
+            f"decode: the layout given has {given}, the model's own {expected}"
+            + ("" if given != expected else " from other columns")
+            + "; pass none to use the model's own"
+        )
 
 
 def _in_float64(model: Any) -> Any:

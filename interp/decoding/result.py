@@ -14,21 +14,29 @@ from interp.stats import ErrorSummary
 LINEAR = 1e-8
 """Relative change of the implicit weights nearby, up to which a read-out counts as linear in the query."""
 
+AGREEMENT = {True: "agreement", False: "local_jacobian_against_unit_vectors"}
+"""The name of the difference of the roads to w, by whether the read-out is linear, so that they have to meet."""
+
 
 @dataclass(frozen=True, eq=False)
 class ClosedFormDistance:
     """How far the decoded quantities are from those of the rule's two words, w_l = s_l(G) AᵀC.
 
+    The two words' own certificate is that of `output`, by another road: words iterated instead of polynomials. All
+    words are another rule, nearer to most models; their certificate grants the closed form nothing.
+
     Args:
         weights: ‖w_l − s_l(G) AᵀC‖ / ‖s_l(G) AᵀC‖ [depth, prompt].
         spectrum: the same of the eigenvalues of s_l, in norm over the row space [depth, prompt].
         output: of the prediction B s_L(G) AᵀC.
-        words: the certificate of all words on these prompts.
+        core: the certificate of the two words alone on these prompts, iterated layer by layer.
+        words: that of all words.
     """
 
     weights: Tensor
     spectrum: Tensor
     output: ErrorSummary
+    core: ErrorSummary
     words: ErrorSummary
 
     def to_dict(self) -> dict[str, Any]:
@@ -36,6 +44,7 @@ class ClosedFormDistance:
             "w_relative_distance": medians(self.weights),
             "s_relative_distance": medians(self.spectrum),
             "output": self.output.to_dict(),
+            "core_certificate": self.core.to_dict(),
             "words_certificate": self.words.to_dict(),
         }
 
@@ -58,7 +67,8 @@ class Decoding:
         mixed_agreement: their relative difference [depth, prompt], or None.
         hessian: the inverse Hessian; None where rows see different contexts, so that there is no single G.
         contributions: what each word adds to the prediction, by layer [prompt, query, out]; whole layers where there is
-            no rule.
+            no rule. That of layer 0 also holds `INPUT`, what is read out of the input itself: they sum to the
+            prediction.
         nonlinearity: the largest relative change of w_l over the query's neighbourhood [depth, prompt].
         radius: of that neighbourhood, relative to the query's norm.
         closed_form: distance to the closed form, or None.
@@ -97,22 +107,23 @@ class Decoding:
         return ("jacobian", "unit queries", *(["exact rule"] if self.by_rule is not None else []))
 
     def shares(self) -> list[dict[str, float]]:
-        """Each word's share of the prediction by layer, ⟨contribution, f⟩ / ‖f‖² with f the sum of all contributions;
-        mean over prompts. They sum to 1."""
+        """Each word's share of the prediction by layer, Σ ⟨contribution, f⟩ / Σ ‖f‖², f the sum of all contributions
+        and Σ over prompts; the prompts' own shares have no mean where f is one number near 0. They sum to 1."""
         parts = torch.stack([part for layer in self.contributions for part in layer.values()])
         total = parts.sum(0)
-        share = (parts * total).flatten(2).sum(2) / total.flatten(1).square().sum(1)
-        values = iter(share.mean(1).tolist())
+        share = (parts * total).flatten(1).sum(1) / total.square().sum()
+        values = iter(share.tolist())
         return [{label: next(values) for label in layer} for layer in self.contributions]
 
     def by_depth(self) -> list[dict[str, float | None]]:
-        """The quantities of the table, one entry a depth; `agreement` the worst prompt's, others medians."""
+        """The quantities of the table, one entry a depth; agreement the worst prompt's, others medians. Where the
+        read-out is not linear, its name says what it is: local Jacobian against the answers to unit vectors."""
         hessian = self.hessian
         rows: dict[str, list[Any]] = {
             "depth": list(range(len(self.weights))),
             "w_relative_error": medians(self.w_relative_error),
             "inverse_hessian_relative_error": _medians_of(hessian, "relative_error", len(self.weights)),
-            "agreement": self.agreement.amax(1).tolist(),
+            AGREEMENT[self.is_linear]: self.agreement.amax(1).tolist(),
             "mixed_agreement": [None] * len(self.weights)
             if self.mixed_agreement is None
             else self.mixed_agreement.amax(1).tolist(),

@@ -5,6 +5,7 @@ move along it that stands for δ moves the prediction towards B δ, and moves of
 not. A probe for which that is not so reads and does not cause, however high its score.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,21 +77,59 @@ def steer(
         controls: random directions of the same norm, `seed`.
 
     Raises:
-        ValueError: no such hook, one that does not fire or holds no rows of that width, an expected move of 0, too few
-            controls, and what `decode` refuses.
+        ValueError: no such hook, one that does not fire or holds no rows of that width, a direction that is 0 or not
+            finite, no rows among `tokens`, an expected move that is 0, not finite or of another shape than the answers,
+            too few controls, and what `decode` refuses.
     """
     forward = forward_of(model, prompts, layout)
     check_names(forward.model, [hook])
     if controls < 1:
         raise ValueError(f"steer: controls={controls} must be at least 1")
-    if expected.flatten(1).norm(dim=1).min() == 0:
-        raise ValueError("steer: the expected move of a prompt is 0, so no share of it can be measured; leave it out")
+    _check_expected(forward, expected)
     where = slice(-forward.layout.n_query, None) if tokens is None else tokens
+    _check_direction(forward, direction, _rows_of(forward, where))
     direction, generator = direction.to(forward.u), torch.Generator().manual_seed(seed)
     moves = [direction, *(_random(direction, generator) for _ in range(controls))]
     clean = _moved(forward, hook, torch.zeros_like(direction), where)
     found = [gains(_moved(forward, hook, move, where) - clean, expected.to(clean)).median().item() for move in moves]
+    if not all(map(math.isfinite, found)):
+        raise ValueError(f"steer: the moved activations at {hook} overflow; pass a smaller direction")
     return Steering(hook, found[0], tuple(found[1:]), expected_gain)
+
+
+def _check_expected(forward: Forward, expected: Tensor) -> None:
+    shape = [len(forward.u), forward.layout.n_query, forward.C.shape[2]]
+    if list(expected.shape) != shape:
+        raise ValueError(f"steer: the expected move is {list(expected.shape)}, the answers are {shape}")
+    if not expected.isfinite().all():
+        raise ValueError("steer: the expected move holds NaN or inf; leave those prompts out")
+    if expected.flatten(1).norm(dim=1).min() == 0:
+        raise ValueError("steer: the expected move of a prompt is 0, so no share of it can be measured; leave it out")
+
+
+def _rows_of(forward: Forward, tokens: slice) -> int:
+    """How many rows a slice holds; one that holds none, or reaches beyond the prompt, would move less than it says."""
+    count, bounds = forward.u.shape[1], [bound for bound in (tokens.start, tokens.stop) if bound is not None]
+    if not range(count)[tokens] or any(not -count <= bound <= count for bound in bounds):
+        raise ValueError(
+            f"steer: tokens={tokens} holds no rows or reaches beyond the {count} of a prompt; the context is rows 0 to "
+            f"{forward.n - 1}, and the query rows follow"
+        )
+    return len(range(count)[tokens])
+
+
+def _check_direction(forward: Forward, direction: Tensor, rows: int) -> None:
+    """A direction that moves nothing would be called one that does not cause."""
+    given, fitting = list(direction.shape), [len(forward.u), rows]
+    if not 1 <= direction.ndim <= 3 or any(
+        size not in (1, fit) for size, fit in zip(given[:-1], fitting, strict=False)
+    ):
+        raise ValueError(f"steer: the direction is {given}; pass [width], [{fitting[0]}, width] or {fitting} × width")
+    if not direction.isfinite().all():
+        raise ValueError("steer: the direction holds NaN or inf; pass a finite one")
+    moves = direction[None] if direction.ndim == 1 else direction
+    if (moves.flatten(1).norm(dim=1) == 0).any():
+        raise ValueError("steer: the direction of a prompt is 0, so it moves nothing; leave it out")
 
 
 def _random(direction: Tensor, generator: torch.Generator) -> Tensor:

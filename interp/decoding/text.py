@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from interp.decoding.exact import INPUT
 from interp.decoding.result import Decoding
 from interp.unrolling.tables import ABSENT, CELL, LABEL, WIDTH, coefficient_table, line
 
@@ -15,6 +16,7 @@ ROWS = {
     "w_relative_error": "w against least squares",
     "inverse_hessian_relative_error": "inverse Hessian against G⁺",
     "agreement": "roads to w apart, at worst",
+    "local_jacobian_against_unit_vectors": "w against unit vectors",
     "mixed_agreement": "∂w/∂y of the rule, at worst",
     "nonlinearity": "w, change nearby",
     "mixed_remainder": "∂w/∂y that is not s Aᵀ",
@@ -51,13 +53,21 @@ def to_lines(decoding: Decoding) -> list[str]:
     return [
         f"decoded on {decoding.prompts} prompts, float64; {_about(decoding)}",
         f"roads to w: {', '.join(decoding.roads)}",
-        *table({ROWS[key]: [entry[key] for entry in decoding.by_depth()] for key in ROWS}, "depth"),
+        *table({ROWS[key]: [entry.get(key) for entry in decoding.by_depth()] for key in ROWS}, "depth"),
         *_spectra_lines(decoding),
         *_closed_form_lines(decoding),
-        "share of the prediction by layer and word (they sum to 1)",
-        *coefficient_table(decoding.shares(), 3),
+        "share of the prediction by layer and word, pooled over prompts (they sum to 1)",
+        *coefficient_table(shown_shares(decoding), 3),
         *[text for what, why in decoding.undefined.items() for text in wrap(f"{what}: {why}", WIDTH)],
     ]
+
+
+def shown_shares(decoding: Decoding) -> list[dict[str, float]]:
+    """The shares, without the read-out of the input where it is 0 on all prompts."""
+    shares = decoding.shares()
+    if not decoding.contributions[0][INPUT].any():
+        del shares[0][INPUT]
+    return shares
 
 
 def _about(decoding: Decoding) -> str:
@@ -94,7 +104,8 @@ def _closed_form_lines(decoding: Decoding) -> list[str]:
         "distance to the closed form of two words",
         *table({"w": values["w_relative_distance"], "s": values["s_relative_distance"]}, "depth"),
         f"  prediction, rms 99 %: {found.output.central_rms_relative_error:.3g}; "
-        f"the certificate of all words: {found.words.central_rms_relative_error:.3g}",
+        f"certificate of the two words: {found.core.central_rms_relative_error:.3g}, "
+        f"of all words: {found.words.central_rms_relative_error:.3g}",
     ]
 
 

@@ -1,9 +1,12 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from analyses import decode_model
 from analyses.cli import app
 from analyses.decode_model import main
 from analyses.terminal import run_app
@@ -33,6 +36,9 @@ def test_decode_as_json(capsys: pytest.CaptureFixture[str]):
         errors = [entry[name] for entry in values["depths"]]
         assert errors[0] == pytest.approx(1) and errors == sorted(errors, reverse=True) and errors[-1] < 0.02
     assert all(swap["error"] < 1e-10 for swap in values["interchange"])
+    form = values["closed_form"]
+    distance, core = (form[name]["central_rms_relative_error"] for name in ("output", "core_certificate"))
+    assert distance == pytest.approx(core) and core != form["words_certificate"]["central_rms_relative_error"]
     assert {write["rows"] for write in values["written"]} == {"query", "all"}
     assert all(write["error"] < 1e-8 for write in values["written"])
 
@@ -44,6 +50,7 @@ def test_text_and_figure(mine: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert figure.read_bytes().startswith(b"\x89PNG") and "figure" in output.err
     assert all(len(text) <= 120 for text in output.out.splitlines())
     assert re.search(r"w against least squares +1 .*\n.*inverse Hessian against G", output.out)
+    assert re.search(r"certificate of the two words: .*, of all words: ", output.out)
     assert "causal check" in output.out and "all rows, share of B δ" in output.out
 
 
@@ -62,6 +69,21 @@ def test_a_softmax_transformer(capsys: pytest.CaptureFixture[str]):
     text = capsys.readouterr().out
     assert "NOT linear" in text and "prompts go on from another" in text
     assert "the rule is off" not in text and "w moved by" not in text
+
+
+def test_every_pair_of_roads_counts(mine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Roads to ∂w/∂y that part change the exit code, and so do those to w."""
+    found = decode_model.run(decode_model.Config(mine, 4))
+    assert found.agrees and found.decoding.mixed_agreement.max() <= 1e-7
+    for name, bound in (("mixed_agreement", "1e-07"), ("agreement", "1e-08")):
+        apart = torch.full_like(found.decoding.agreement, 1e-6)
+        parted = replace(found, decoding=replace(found.decoding, **{name: apart}))
+        assert not parted.agrees and parted.to_dict()["agrees"] is False
+        monkeypatch.setattr(decode_model, "run", lambda config, parted=parted: parted)
+        assert run_app(app, ["decode", mine, *FAST]) == 1
+        assert f"1e-06 apart, not {bound}" in capsys.readouterr().err
+    unknown = replace(found.decoding, mixed_agreement=torch.full_like(found.decoding.agreement, torch.nan))
+    assert not replace(found, decoding=unknown).agrees
 
 
 BAD = {

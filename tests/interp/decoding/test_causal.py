@@ -130,11 +130,36 @@ def test_a_model_that_reads_its_tokens_in_is_swapped():
 
 
 MODEL = built()
+
+
+def _steered(direction: torch.Tensor, expected: torch.Tensor = PROMPTS.target, tokens: slice | None = None):
+    return steer(MODEL, PROMPTS, hook_name("resid_pre", 0), direction, expected, tokens=tokens)
+
+
 BAD = {
     "one prompt": (lambda: interchange(MODEL, PROMPTS.tokens[:1], 0), "at least two"),
     "depth": (lambda: interchange(MODEL, PROMPTS, LAYERS + 1), "depth=4 must lie between 0 and the model's 3 layers"),
     "rows": (lambda: interchange(MODEL, PROMPTS, 1, "some"), "rows='some' must be query, context or all"),
     "shape": (lambda: write_weights(MODEL, PROMPTS, 1, torch.ones(2, 3)), r"delta is \[2, 3\].*\[3, 2\]"),
+    "zero delta": (lambda: write_weights(MODEL, PROMPTS, 1, 0 * DELTA), "delta moves no answer of prompt 0"),
+    "zero delta of one prompt": (
+        lambda: write_weights(MODEL, PROMPTS, 1, torch.stack([DELTA, DELTA, 0 * DELTA, DELTA])),
+        "delta moves no answer of prompt 2",
+    ),
+    "NaN delta": (lambda: write_weights(MODEL, PROMPTS, 1, torch.nan * DELTA), "delta holds NaN"),
+    "zero direction": (lambda: _steered(torch.zeros(5)), "direction of a prompt is 0"),
+    "zero direction of one prompt": (lambda: _steered(torch.eye(5)[1:] * torch.tensor([0, 1, 1, 1])[:, None]), "is 0"),
+    "NaN direction": (lambda: _steered(torch.full((5,), torch.nan)), "direction holds NaN"),
+    "direction of too many rows": (lambda: _steered(torch.ones(4, 3, 5)), r"direction is \[4, 3, 5\]; pass \[width\]"),
+    "rows beyond": (lambda: _steered(torch.ones(5), tokens=slice(20, 22)), "beyond the 10 of a prompt"),
+    "rows partly beyond": (lambda: _steered(torch.ones(5), tokens=slice(8, 12)), "beyond the 10 of a prompt"),
+    "no rows": (lambda: _steered(torch.ones(5), tokens=slice(3, 3)), "holds no rows"),
+    "another expected": (
+        lambda: _steered(torch.ones(5), PROMPTS.target[:, :1]),
+        r"expected move is \[4, 1, 2\], the answers are \[4, 2, 2\]",
+    ),
+    "NaN expected": (lambda: _steered(torch.ones(5), torch.nan * PROMPTS.target), "expected move holds NaN"),
+    "overflow": (lambda: _steered(torch.full((5,), 1e200, dtype=torch.float64)), "overflow; pass a smaller direction"),
     "read in": (
         lambda: write_weights(_softmax(5), PROMPTS, 1, DELTA),
         "read into the residual stream by learned weights",

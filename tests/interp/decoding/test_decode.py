@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -81,8 +82,33 @@ def test_contributions_are_shares_of_the_prediction():
         assert {"z_x S_xy → y", "rest"} <= set(layer)
     shares = found.shares()
     assert sum(value for layer in shares for value in layer.values()) == pytest.approx(1, abs=1e-12)
+    assert found.contributions[0]["read-out of the input"].abs().max() == 0
+    assert "read-out of the input" not in str(found)
     silent = eagle_model([-1.2, -2.0], [1.2, 0.0], FAMILY.layout())
     assert decode(silent, PROMPTS).shares()[1]["z_x S_xy → y"] == 0
+
+
+def test_shares_are_pooled_over_prompts():
+    """By their definition, and one prompt with an answer near 0 does not drown the others."""
+    model, tokens = eagle_model([-1.2, -2.0], [1.2, 2.0], FAMILY.layout(), noise=1e-2), PROMPTS.tokens.clone()
+    tokens[0, :, :3] *= 1e-3
+    found = decode(model, tokens)
+    f = model.double().predict(tokens).detach()
+    expected = (found.contributions[1]["z_x S_xy → y"] * f).sum() / f.square().sum()
+    assert found.shares()[1]["z_x S_xy → y"] == pytest.approx(expected.item(), rel=1e-10)
+    assert f[0].norm() < 1e-4 * f[1:].norm()
+    without = decode(model, tokens[1:]).shares()[1]["z_x S_xy → y"]
+    assert found.shares()[1]["z_x S_xy → y"] == pytest.approx(without, rel=1e-6)
+
+
+def test_an_input_that_is_read_out_is_a_contribution_of_its_own():
+    """Query rows whose y is not 0: the prediction starts from it."""
+    model, tokens = eagle_model([-1.2, -2.0], [1.2, 2.0], FAMILY.layout(), noise=1e-2), PROMPTS.tokens.clone()
+    tokens[:, -2:, 3:] = 0.5
+    found = decode(model, tokens)
+    assert (found.contributions[0]["read-out of the input"] == -0.5).all() and "read-out of the input" in str(found)
+    total = sum(part for layer in found.contributions for part in layer.values())
+    torch.testing.assert_close(total, model.double().predict(tokens).detach(), rtol=1e-10, atol=1e-12)
 
 
 def test_a_softmax_model_is_decoded_locally(softmax: HookedTransformer):
@@ -96,8 +122,11 @@ def test_a_softmax_model_is_decoded_locally(softmax: HookedTransformer):
         torch.testing.assert_close(found.weights[-1][:, column], slope.detach(), rtol=1e-5, atol=1e-7)
     further = decode(softmax, PROMPTS, radius=0.1)
     assert (further.nonlinearity[1:] > 2 * found.nonlinearity[1:]).all()
-    assert [set(layer) for layer in found.contributions] == [{"layer"}, {"layer"}]
-    assert "NOT linear" in str(found)
+    assert [set(layer) for layer in found.contributions] == [{"read-out of the input", "layer"}, {"layer"}]
+    assert "NOT linear" in str(found) and "w against unit vectors" in str(found)
+    assert "roads to w apart" not in str(found) and "interp.hooks" not in str(found)
+    named = [entry["local_jacobian_against_unit_vectors"] for entry in found.by_depth()]
+    assert named == found.agreement.amax(1).tolist() and "agreement" not in found.by_depth()[0]
 
 
 def test_the_other_query_is_another_place(softmax: HookedTransformer):
@@ -153,6 +182,11 @@ def _broken() -> HookedTransformer:
     return model
 
 
+def _swapped() -> dict[str, torch.Tensor]:
+    eye = torch.eye(5).double()
+    return {"x": eye[:, 2:], "y": eye[:, :2]}
+
+
 BAD = {
     "NaN prompt": (lambda: decode(LINEAR, _with(torch.nan, slice(0, 1), slice(0, 1))), "prompts hold NaN or inf"),
     "empty prompts": (lambda: decode(LINEAR, TOKENS[:0]), "at least one prompt"),
@@ -161,6 +195,18 @@ BAD = {
     "another layout": (
         lambda: decode(LINEAR, torch.ones(2, 8, 6), BlockLayout.standard(x=4, y=2, n_query=2)),
         "layout describes 6 columns .* tokens have 5",
+    ),
+    "fewer queries": (
+        lambda: decode(LINEAR, TOKENS, BlockLayout.standard(x=3, y=2, n_query=1)),
+        "layout given has 1 query rows .* the model's own 2 query rows",
+    ),
+    "other blocks": (
+        lambda: decode(LINEAR, TOKENS, BlockLayout.standard(x=2, y=3, n_query=2)),
+        r"blocks \{'x': 2, 'y': 3\}.* the model's own .*\{'x': 3, 'y': 2\}",
+    ),
+    "other columns": (
+        lambda: decode(LINEAR, TOKENS, replace(LINEAR.layout, columns=_swapped())),
+        "from other columns; pass none",
     ),
     "read in, not out": (
         lambda: decode(
