@@ -70,7 +70,7 @@ def eraser(
         ValueError: as `probe`; another reading than those; a target along as many directions
             as the hook is wide.
     """
-    chosen = Settings(**settings)
+    chosen = Settings.of(settings)
     layout = check_target(
         target, layout or getattr(model, "layout", None), getattr(prompts, "tokens", prompts), chosen.ridge
     )

@@ -1,18 +1,18 @@
 """probe: what a model's activations say about a quantity, at every hook, with controls."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import torch
 
-from interp.hooks import check_names
 from interp.layout import BlockLayout
 from interp.probes.estimators import MLPProbe
 from interp.probes.fitters import make_fitter
-from interp.probes.readings import LINEAR, Reading, default_reading
+from interp.probes.readings import ENTRIES, LINEAR, MOMENTS, Reading, default_reading
 from interp.probes.report import LayerScore, ProbeReport
 from interp.probes.stream import Edits, ModelSource, PromptSource, depth_hooks, odd_in_tokens
 from interp.probes.study import Found, Study
@@ -22,6 +22,8 @@ from interp.unrolling.moments import check_prompts
 
 PENALTIES = tuple(np.logspace(-10, 2, 20).tolist())
 LEAST_PROMPTS = 8
+FEW = 20  # held-out prompts
+NEAREST = 4
 SAMPLE = 256  # prompts on which the untrained model's sizes are matched
 
 
@@ -32,7 +34,8 @@ class Settings:
     Args:
         reading: how activations become features, a name or a `Reading`; "auto" is `default_reading`.
         estimator: "ridge", "mlp" (64 hidden units), or an `MLPProbe` with other settings.
-        alphas, relative: penalties, by default 20 from 1e-10 to 100 times the mean eigenvalue of the Gram matrix.
+        alphas, relative: penalties or one, by default 20 from 1e-10 to 100, in units of the Gram matrix's
+            mean eigenvalue.
         ridge: λ of the targets w, prediction and dual; 0 for least squares.
         held_out: share of the prompts, the last ones, on which R² is measured.
         batch: prompts a forward pass: memory grows with it and not with the number of prompts (MLPs apart).
@@ -41,18 +44,35 @@ class Settings:
 
     reading: str | Reading = "auto"
     estimator: str | MLPProbe = "ridge"
-    alphas: Sequence[float] = PENALTIES
+    alphas: float | Sequence[float] = PENALTIES
     relative: bool = True
     ridge: float = 0.0
     held_out: float = 0.25
     batch: int = 256
     seed: int = 0
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Settings":
+        """The settings given by name.
+
+        Raises:
+            ValueError: a name that is none of them.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ValueError(f"probe: unknown setting {name!r}; known: {', '.join(known)}")
+        return cls(**given)
+
     def __post_init__(self) -> None:
         if self.batch < 1 or not 0 < self.held_out < 1:
             raise ValueError(
                 f"probe: batch={self.batch} must be at least 1 and held_out={self.held_out} a share between 0 and 1"
             )
+
+    @property
+    def penalties(self) -> Sequence[float]:
+        return (float(self.alphas),) if isinstance(self.alphas, int | float) else self.alphas
 
     def split(self, prompts: int) -> int:
         """How many prompts are held out."""
@@ -67,7 +87,7 @@ def probe(
     model: Any,
     prompts: Any,
     target: str = "w",
-    hooks: Sequence[str] | None = None,
+    hooks: str | Sequence[str] | None = None,
     *,
     untrained: Any = None,
     layout: BlockLayout | None = None,
@@ -80,7 +100,7 @@ def probe(
         model: any hooked model (`interp.hooks.Hooked`).
         prompts: tokens [prompt, token, d_in], or a value with such `.tokens`.
         target: w, xty, hessian, prediction or dual (`interp.probes.targets`), of the prompt's own A, B and C.
-        hooks: names of hook points; None for the residual stream before block 0 and after every block.
+        hooks: names of hook points, or one name; None for the residual stream before block 0 and after every block.
         untrained: a model of the same architecture with fresh weights; None draws one (`randomised`).
         layout: which columns and rows mean what; None for the model's own.
         edits: hooks (name, function) that run in the model, not in the controls, before the activations are read.
@@ -100,7 +120,7 @@ def probe_all(
     model: Any,
     prompts: Any,
     targets: Sequence[str],
-    hooks: Sequence[str] | None = None,
+    hooks: str | Sequence[str] | None = None,
     *,
     untrained: Any = None,
     layout: BlockLayout | None = None,
@@ -108,7 +128,7 @@ def probe_all(
     **settings: Any,
 ) -> dict[str, ProbeReport]:
     """`probe` for several targets: those with one reading share forward passes and factorisations."""
-    chosen = Settings(**settings)
+    chosen = Settings.of(settings)
     if not targets:
         raise ValueError("probe: give at least one target, such as 'w'")
     layout = layout or getattr(model, "layout", None)
@@ -117,7 +137,7 @@ def probe_all(
     assert layout is not None  # check_target has refused that
     tokens = check_prompts(prompts, layout)
     model = in_float64(model)
-    hooks = depth_hooks(model) if hooks is None else list(hooks)
+    hooks = depth_hooks(model) if hooks is None else [hooks] if isinstance(hooks, str) else list(hooks)
     check_hooks(model, hooks)
     odd = odd_in_tokens(model, tokens[:2], layout)
     fresh = randomised(model, tokens[:SAMPLE], chosen.seed) if untrained is None else in_float64(untrained)
@@ -127,18 +147,18 @@ def probe_all(
             reading.check(target, layout, tokens.shape[1])
         held_out = chosen.split(len(tokens))
         study = Study(tokens, layout, reading, group, held_out, chosen.ridge, chosen.batch, chosen.seed)
-        found |= _reports(study, model, fresh, hooks, chosen, edits, odd)
+        found |= _reports(study, model, fresh, hooks, chosen, edits, odd, untrained is None)
     return {target: found[target] for target in targets}
 
 
 def _reports(
-    study: Study, model: Any, fresh: Any, hooks: list[str], chosen: Settings, edits: Edits, odd: bool
+    study: Study, model: Any, fresh: Any, hooks: list[str], chosen: Settings, edits: Edits, odd: bool, drawn: bool
 ) -> dict[str, ProbeReport]:
     """One report a target of a study."""
     reading, layout = study.reading, study.layout
     rows = study.tokens.shape[1] if reading.kind == "weighted" else None
-    make = make_fitter(chosen.estimator, chosen.alphas, chosen.relative, rows, chosen.seed)
-    plain = make_fitter(chosen.estimator, chosen.alphas, chosen.relative, None, chosen.seed)
+    make = make_fitter(chosen.estimator, chosen.penalties, chosen.relative, rows, chosen.seed)
+    plain = make_fitter(chosen.estimator, chosen.penalties, chosen.relative, None, chosen.seed)
     of_model = study.run(ModelSource(model, hooks, reading, layout, edits), make, shuffled=True)
     of_fresh = study.run(ModelSource(fresh, hooks, reading, layout), make)
     of_prompt = study.run(PromptSource(reading, layout), plain)
@@ -154,7 +174,7 @@ def _reports(
             study.train,
             study.held_out,
             study.columns(torch.arange(1), False)[:, study.slices(False)[target, False]].shape[1],
-            _notes(reading, target, odd, chosen),
+            _notes(reading, target, odd, chosen, study.held_out, drawn),
         )
         for target in study.targets
     }
@@ -162,6 +182,7 @@ def _reports(
 
 def _layer(hook: str, depth: int | None, target: str, model: Found, fresh: Found, prompt: Found) -> LayerScore:
     fitted, score = model[hook, target, False]
+    best = max((ENTRIES, MOMENTS), key=lambda features: prompt[features, target, False][1].value)
     positions = getattr(fitted, "positions", None)
     return LayerScore(
         hook,
@@ -169,20 +190,30 @@ def _layer(hook: str, depth: int | None, target: str, model: Found, fresh: Found
         score,
         model[hook, target, True][1],
         fresh[hook, target, False][1],
-        prompt["prompt", target, False][1],
+        prompt[best, target, False][1],
         getattr(fitted, "alpha", None),
         None if positions is None else tuple(positions.tolist()),
         getattr(fitted, "converged", True),
+        best,
     )
 
 
-def _notes(reading: Reading, target: str, odd: bool, chosen: Settings) -> tuple[str, ...]:
+def _notes(reading: Reading, target: str, odd: bool, chosen: Settings, held_out: int, drawn: bool) -> tuple[str, ...]:
     notes = [f"λ = {chosen.ridge:g} in the target"] if chosen.ridge else []
     if odd and reading.kind in LINEAR and target not in BY_ROW:
         notes.append(
             f"the model is odd in each token and {target} is even: no linear probe of tokens reads it, whatever the "
             "model holds; take the reading queries or second-moment"
         )
+    if reading.kind == "queries":
+        notes.append(
+            "the features are the network's answers to unit queries: at late depths a high score says again that the "
+            "model predicts well, and nothing of the target being held in the rows of the prompt"
+        )
+    if held_out < FEW:
+        notes.append(f"only {held_out} prompts are held out: scores and intervals are rough; give more prompts")
+    if drawn:
+        notes.append("the untrained control is one draw of weights; its interval is over prompts, not over draws")
     return tuple(notes)
 
 
@@ -204,7 +235,10 @@ def check_hooks(model: Any, hooks: Sequence[str]) -> None:
     """Raise if there is no hook, one is named twice, or one is no hook point of the model."""
     if not hooks or len(set(hooks)) < len(hooks):
         raise ValueError(f"probe: give each hook once and at least one, got {list(hooks)}")
-    check_names(model, hooks)
+    for name in hooks:
+        if name not in model.hook_dict:
+            near = get_close_matches(str(name), model.hook_dict, NEAREST, cutoff=0.0)
+            raise ValueError(f"the model has no hook point {name!r}; the nearest: {', '.join(near)}")
 
 
 def in_float64(model: Any) -> Any:

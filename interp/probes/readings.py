@@ -11,6 +11,7 @@ from interp.probes.targets import BY_ROW, input_block
 
 READINGS = ("token", "pooled", "weighted", "rows", "queries", "second-moment")
 ROLES = ("context", "query", "all")
+ENTRIES, MOMENTS = "entries", "second moments"  # of the prompt, for the control without the model
 LINEAR = ("token", "pooled", "weighted")  # linear in the rows of the stream
 
 
@@ -94,15 +95,21 @@ class Reading:
 
     def of_the_prompt(
         self, tokens: Float[Tensor, "batch token d_in"], layout: BlockLayout
-    ) -> Float[Tensor, "batch sample feature"]:
-        """What the baseline sees: the prompt without the model.
+    ) -> dict[str, Float[Tensor, "batch sample feature"]]:
+        """What the baseline sees, the prompt without the model, in two ways.
 
-        All of its entries side by side, which holds whatever a token, a mean or weights could read; for second moments
-        those of its own rows; for rows each with its own entries.
+        entries: all of them side by side, which holds whatever a token, a mean or weights could read; for rows each
+        with its own. Nothing linear in them tells w, AᵀC or AᵀA, which are even in each row (R² ≤ 0).
+        second moments: Σ z zᵀ of the context rows, upper triangle, of which AᵀC and AᵀA are parts; for the reading
+        second-moment those of its own rows; for rows those of the prompt beside each row, which by the same parity
+        tell nothing of a target that is odd in the row.
         """
-        if self.kind in ("rows", "second-moment"):
-            return self.features(tokens, layout)
-        return tokens.flatten(1)[:, None]
+        own = self if self.kind == "second-moment" else Reading("second-moment")
+        moments = own.features(tokens, layout)
+        if self.kind != "rows":
+            return {ENTRIES: tokens.flatten(1)[:, None], MOMENTS: moments}
+        rows = self.features(tokens, layout)
+        return {ENTRIES: rows, MOMENTS: moments.expand(-1, rows.shape[1], -1)}
 
 
 def default_reading(target: str, odd: bool) -> Reading:

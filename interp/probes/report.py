@@ -14,10 +14,12 @@ class LayerScore:
     Args:
         hook, depth: where; depth counts blocks that have acted, None for hooks inside a block.
         score: of the model.            shuffled: with targets of other prompts, in training and held out.
-        untrained: the same architecture with random weights.      prompt_only: the prompt without the model.
+        untrained: the same architecture with random weights, one draw.
+        prompt_only: the prompt without the model, by its entries or its second moments, whichever tells more.
         alpha: the chosen penalty, None for other estimators.
         positions: learned weights of the rows, for the reading "weighted".
         converged: False where the estimator stopped at its iteration limit.
+        prompt_features: which of the two `prompt_only` is.
     """
 
     hook: str
@@ -29,6 +31,7 @@ class LayerScore:
     alpha: float | None = None
     positions: tuple[float, ...] | None = None
     converged: bool = True
+    prompt_features: str = ""
 
     @property
     def above_controls(self) -> bool:
@@ -43,6 +46,7 @@ class LayerScore:
             control: Score = getattr(self, name)
             values |= {name: control.value, f"{name}_interval": list(control.interval)}
         values |= {"above_controls": self.above_controls, "alpha": self.alpha, "converged": self.converged}
+        values["prompt_features"] = self.prompt_features
         return values | ({"positions": list(self.positions)} if self.positions is not None else {})
 
 

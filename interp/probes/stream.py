@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.hooks import HookFunction, check_names, hook_name, run_with_hooks
 from interp.layout import BlockLayout
-from interp.probes.readings import Reading
+from interp.probes.readings import ENTRIES, MOMENTS, Reading
 
 Edits = Sequence[tuple[str, HookFunction]]
 Features = dict[str, Float[Tensor, "batch sample feature"]]
@@ -52,14 +52,14 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class PromptSource:
-    """Features of the prompt alone, under one name."""
+    """Features of the prompt alone: its entries and its second moments (`Reading.of_the_prompt`)."""
 
     reading: Reading
     layout: BlockLayout
-    hooks: Sequence[str] = ("prompt",)
+    hooks: Sequence[str] = (ENTRIES, MOMENTS)
 
     def __call__(self, tokens: Float[Tensor, "batch token d_in"]) -> Features:
-        return {self.hooks[0]: self.reading.of_the_prompt(tokens.double(), self.layout)}
+        return self.reading.of_the_prompt(tokens.double(), self.layout)
 
 
 def by_rows(name: str, activation: Tensor) -> Float[Tensor, "batch token width"]:

@@ -80,8 +80,13 @@ def check_target(target: str, layout: BlockLayout | None, tokens: Any, ridge: fl
     """The layout, if the target is known and the prompts define it.
 
     Raises:
-        ValueError: an unknown target, no layout, tokens of another width, no block of inputs, a negative λ.
+        ValueError: tokens that are no tensor, an unknown target, no layout, tokens of another width, no block of
+            inputs, a negative λ.
     """
+    if not isinstance(tokens, torch.Tensor):
+        raise ValueError(
+            f"prompts must be tokens [prompt, token, d_in] or a value with such .tokens, got {type(tokens).__name__}"
+        )
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
     if layout is None:

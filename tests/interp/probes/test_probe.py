@@ -33,7 +33,8 @@ def test_a_linear_token_probe_of_linear_attention_reads_nothing(reading: str):
         assert "odd in each token" in report.notes[0]
         assert [layer.depth for layer in report.layers] == [0, 1, 2, 3]
         for layer in report.layers:
-            assert abs(layer.score.value) < 0.06 and max(map(abs, controls(layer))) < 0.06
+            assert abs(layer.score.value) < 0.06 and max(map(abs, controls(layer)[:2])) < 0.06
+            assert layer.prompt_features == "second moments" and not layer.above_controls
 
 
 def test_what_the_readings_for_linear_attention_do_find():
@@ -221,7 +222,9 @@ def test_bad_input():
     for name, value, match in (
         ("target", "colour", "unknown target 'colour'; known: w, xty"),
         ("hooks", ("blocks.9.hook_resid_post",), "no hook point"),
+        ("hooks", "blocks.0.hook_resid_pst", "the nearest: blocks.0.hook_resid_post"),
         ("hooks", (hook, hook), "each hook once"),
+        ("alpha", 1.0, "unknown setting 'alpha'; known: reading, estimator, alphas"),
         ("reading", "sideways", "unknown reading 'sideways'; known: auto, token"),
         ("reading", "rows", "has no value for each of the context rows"),
         ("reading", Reading("token", 11), "have 11 rows, and there is no row 11"),
@@ -235,6 +238,8 @@ def test_bad_input():
             probe(model, prompts, **{name: value})
     with pytest.raises(ValueError, match="at least one target"):
         probe_all(model, prompts, [])
+    with pytest.raises(ValueError, match=r"prompts must be tokens .*, got int"):
+        probe(model, 3, "w")
     with pytest.raises(ValueError, match="too few to train"):
         probe(model, scalar_prompts(5))
     with pytest.raises(ValueError, match="fitted by least squares"):
