@@ -57,7 +57,8 @@ def _probe(
 
 def largest_control(layer: LayerScore) -> tuple[str, float, tuple[float, float]]:
     """The control with the highest R² at a layer: its name, R² and interval."""
-    controls = {"shuffled": layer.shuffled, "untrained": layer.untrained, "prompt alone": layer.prompt_only}
+    prompt = f"{layer.prompt_features} of the prompt alone" if layer.prompt_features else "prompt alone"
+    controls = {"shuffled": layer.shuffled, "untrained": layer.untrained, prompt: layer.prompt_only}
     name = max(controls, key=lambda name: controls[name].value)
     return name, controls[name].value, controls[name].interval
 
