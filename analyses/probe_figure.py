@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-
-from analyses.figures import save_figure
+from analyses.figures import plt, save_figure
 from interp.probes import ProbeReport
 
 ROWS = ("score", "shuffled", "untrained", "prompt_only")

@@ -34,9 +34,9 @@ class Spread:
         ordered = values.double().nan_to_num(nan=math.inf, posinf=math.inf).sort().values
         cut = round(len(ordered) * (1 - CENTRAL) / 2)
         central = ordered[cut : len(ordered) - cut]
-        at = lambda share: ordered[min(len(ordered) - 1, int(share * len(ordered)))].item()  # noqa: E731
+        q90, q99 = (ordered[min(len(ordered) - 1, int(share * len(ordered)))].item() for share in (0.9, 0.99))
         mean, rms = ordered.mean().item(), ordered.square().mean().sqrt().item()
-        return cls(ordered.median().item(), mean, central.mean().item(), rms, at(0.9), at(0.99), ordered[-1].item())
+        return cls(ordered.median().item(), mean, central.mean().item(), rms, q90, q99, ordered[-1].item())
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Evaluation:
 def evaluate(model: HookedTransformer, family: PromptFamily, *, count: int = 4096, seed: int = 0) -> Evaluation:
     """The errors of `model` on `count` fresh prompts of a family."""
     prompts = family.sample(count, seed=seed)
-    gap = predictions(model, prompts) - prompts.target
+    prediction = predictions(model, prompts)
+    gap = prediction - prompts.target
     squared, answer = gap.square().sum((1, 2)), prompts.target.square().sum((1, 2))
     entries = prompts.n_query * prompts.d_out
     return Evaluation(
@@ -76,10 +77,15 @@ def evaluate(model: HookedTransformer, family: PromptFamily, *, count: int = 409
         seed=seed,
         squared_error=Spread.of(squared / entries),
         relative_error=Spread.of((squared / answer).sqrt()),
-        pooled_relative_error=(squared.sum() / answer.sum()).sqrt().item(),
+        pooled_relative_error=pooled_relative_error(prediction, prompts.target),
         zero_squared_error=Spread.of(answer / entries),
         blown_up=int((~(squared <= answer.mean())).sum()),
     )
+
+
+def pooled_relative_error(prediction: Float[Tensor, "batch query y"], target: Float[Tensor, "batch query y"]) -> float:
+    """(Σ ‖prediction - D*‖² / Σ ‖D*‖²)^½ over all prompts."""
+    return ((prediction - target).square().sum() / target.square().sum()).sqrt().item()
 
 
 @torch.no_grad()

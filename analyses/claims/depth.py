@@ -5,13 +5,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from analyses.claims.claim import Findings, Measurement, Settings
 from analyses.claims.plots import draw_curves
 from interp import identify
 from interp.solvers import ChebyshevSemiIteration, GradientDescent, LeastSquares, iterate
 from models import zoo
+from models.evaluation import pooled_relative_error, predictions
 from models.prompts import Prompts
 
 MODELS = {1: "eagle-depth1", 2: "eagle-depth2", 3: "eagle-depth3", 4: "eagle-d10", 5: "eagle-deep"}
@@ -51,21 +50,16 @@ def measure(settings: Settings, prompts: int = PROMPTS) -> Findings:
 def _seeds(depth: int, sample: Prompts) -> list[Seed]:
     found = []
     for number, model in zoo.seeds(MODELS[depth]).items():
-        error = _pooled(model.double().predict(sample.tokens), sample)
+        error = pooled_relative_error(predictions(model, sample), sample.target)
         answer = identify(model, sample)
         found.append(Seed(depth, number, answer.families, answer.ranking[0].family, answer.ranking[0].problem, error))
     return found
 
 
-@torch.no_grad()
-def _pooled(prediction: torch.Tensor, sample: Prompts) -> float:
-    return ((prediction - sample.target).square().sum() / sample.target.square().sum()).sqrt().item()
-
-
 def _solver_errors(solver: GradientDescent | ChebyshevSemiIteration, sample: Prompts) -> dict[int, float]:
     """The error of a first-order solver that knows each prompt's spectrum, after as many steps."""
     weights = iterate(solver, LeastSquares(sample.A, sample.C), max(MODELS))
-    return {depth: _pooled(sample.B @ weights[depth], sample) for depth in MODELS}
+    return {depth: pooled_relative_error(sample.B @ weights[depth], sample.target) for depth in MODELS}
 
 
 def _families(seeds: Sequence[Seed]) -> Measurement:

@@ -3,12 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-from analyses.figures import save_figure
+from analyses.figures import plt, save_figure
 
 Curve = tuple[Sequence[float], Sequence[float]]
 

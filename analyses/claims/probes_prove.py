@@ -15,7 +15,7 @@ from analyses.claims.decodable import excess
 from analyses.claims.fits import bootstrap
 from analyses.claims.plots import draw_curves
 from interp.decoding import Steering, Written, steer, write_weights
-from interp.decoding.causal import gains
+from interp.decoding.moves import gains
 from interp.hooks import capture, hook_name
 from interp.probes import PENALTIES, ProbeReport, RidgeProbe, probe
 from models import zoo

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.decoding.causal import gains
 from interp.decoding.forward import Forward, forward_of, read_stream
+from interp.decoding.moves import gains
 from interp.hooks import check_names, hook_name, run_with_hooks
 from interp.layout import BlockLayout
 

@@ -107,7 +107,13 @@ def _cells(head: HeadProjection, width: int) -> list[str]:
     b1, b2 = head.levels or (None, None)
     b2 = None if head.qk.rank == width else b2
     numbers = (head.qk.residual, *tests, b1, b2, head.levels_residual, head.difference)
-    return [ranks, *(ABSENT if value is None else f"{value:.3g}" for value in numbers)]
+    return [ranks, *(ABSENT if value is None else _short(value) for value in numbers)]
+
+
+def _short(value: float) -> str:
+    """Three digits, or two where those would touch the next cell."""
+    text = f"{value:.3g}"
+    return text if len(text) < CELL else f"{value:.1e}"
 
 
 def _carried(found: Projections) -> list[str]:

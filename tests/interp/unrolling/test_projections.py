@@ -222,3 +222,10 @@ def test_many_overlaps_are_summarised():
 def test_too_few_draws():
     with pytest.raises(ValueError, match="draws=3 must be at least 4"):
         projections(unroll(ALONE.model), draws=3)
+
+
+def test_cells_never_touch():
+    P = span(0, 1, 2)
+    lines = str(quick(rule_of([(P, -0.000513 * P + 0.00555 * (EYE - P))]))).splitlines()
+    row = next(line for line in lines if line.startswith("  layer 0 head 0"))
+    assert len(row.removeprefix("  layer 0 head 0").replace("3, ", "").split()) == 8 and "-5.1e-04" in row
