@@ -6,8 +6,15 @@ from typing import Any
 
 from interp.kernels import AttentionKernel
 from models.config import TransformerConfig
-from models.prompts import CovarianceFactors, GaussianRegression, HaarNystrom, LogUniformSpectrum, UniformRegression
+from models.prompts import (
+    CovarianceFactors,
+    GaussianRegression,
+    HaarNystrom,
+    LogUniformSpectrum,
+    UniformRegression,
+)
 from models.recipe import Recipe
+from models.recipes_of_processes import PROCESSES
 from models.training_settings import TrainingSettings
 from models.transformer_recipe import TransformerRecipe
 
@@ -186,5 +193,5 @@ _REGRESSION = (
 )
 
 RECIPES: dict[str, TrainingSettings] = {
-    entry.name: entry for entry in (*_CENTRALISED, *_RANK_LIMITED, *_DISTRIBUTED, *_REGRESSION)
+    entry.name: entry for entry in (*_CENTRALISED, *_RANK_LIMITED, *_DISTRIBUTED, *_REGRESSION, *PROCESSES)
 }

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from interp.layout import BlockLayout
 from models.config import TransformerConfig
-from models.prompts import LinearRegression, Prompts, family_from_dict
+from models.prompts import GaussianProcess, LinearRegression, Prompts, family_from_dict
+from models.prompts.gaussian_process import ALTERNATING
 from models.seeds import derived_seed
 from models.training_settings import Answers, TrainingSettings
 from models.transformer import HookedTransformer
@@ -24,7 +25,8 @@ class TransformerRecipe(TrainingSettings):
     """Everything that decides a trained transformer, except the seed.
 
     The loss is the mean squared error of the answers. The prompts of a step share one number of context rows, uniform
-    between `shortest` and the family's n. Weight decay acts on matrices, not on biases and layer norms.
+    between `shortest` and the family's n; of alternating prompts every input token is an answer, so that each holds
+    all numbers of rows. Weight decay acts on matrices, not on biases and layer norms.
 
     Args:
         family: of regression prompts. The answers to train on are those without noise.
@@ -44,10 +46,10 @@ class TransformerRecipe(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.family, LinearRegression):
+        if not isinstance(self.family, LinearRegression | GaussianProcess):
             raise ValueError(
                 f"recipe {self.name!r}: a transformer is trained on regression prompts (UniformRegression, "
-                f"GaussianRegression), and these are {type(self.family).__name__}"
+                f"GaussianRegression, GaussianProcess), and these are {type(self.family).__name__}"
             )
         self.check_numbers(sizes=("queries",), positive=())
         if self.shortest is not None and not 1 <= self.shortest <= self.family.n:
@@ -73,8 +75,15 @@ class TransformerRecipe(TrainingSettings):
     def layout(self) -> BlockLayout:
         return self.family.layout(sign=1.0)
 
+    @property
+    def alternates(self) -> bool:
+        """Are the prompts alternating, so that every input token is trained on: a query of its own past."""
+        return getattr(self.family, "token_format", None) == ALTERNATING
+
     def training_prompts(self, seed: int, device: torch.device) -> Prompts:
-        assert isinstance(self.family, LinearRegression)  # checked on construction
+        assert isinstance(self.family, LinearRegression | GaussianProcess)  # checked on construction
+        if isinstance(self.family, GaussianProcess) and self.alternates:
+            return self.family.sequences(self.batch, seed=seed, dtype=self.dtype, device=device)
         rows = self.family.n
         if self.shortest is not None:
             generator = torch.Generator().manual_seed(derived_seed(seed, LENGTH))
@@ -90,7 +99,7 @@ class TransformerRecipe(TrainingSettings):
 
     def answers(self, parameters: nn.Module, prompts: Prompts) -> Answers:
         assert isinstance(parameters, HookedTransformer)
-        return parameters.predict(prompts.tokens)
+        return parameters(prompts.tokens)[:, ::2] if self.alternates else parameters.predict(prompts.tokens)
 
     def loss(self, prediction: Answers, target: Answers) -> Float[Tensor, ""]:
         return (prediction - target).square().mean()

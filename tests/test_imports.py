@@ -10,7 +10,7 @@ FORBIDDEN = {
     "interp": ("models", "analyses", "transformer_lens", "matplotlib"),
     "models": ("analyses", "matplotlib"),
 }
-VOCABULARY = ("interp.layout", "interp.kernels")
+VOCABULARY = ("interp.layout", "interp.kernels", "interp.covariance")
 
 
 def imports(package: str) -> list[tuple[Path, str]]:

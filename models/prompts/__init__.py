@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
+from models.prompts.alternating import AlternatingPrompts, Sequences, interleaved
 from models.prompts.completion import CovarianceFactors, LogUniformSpectrum
 from models.prompts.family import PromptFamily
+from models.prompts.gaussian_process import GaussianProcess
 from models.prompts.nystrom import HaarNystrom, KernelNystrom
 from models.prompts.regression import GaussianRegression, LinearRegression, UniformRegression
 from models.prompts.value import Prompts
 
 __all__ = [
     "FAMILIES",
+    "AlternatingPrompts",
     "CovarianceFactors",
+    "GaussianProcess",
     "GaussianRegression",
     "HaarNystrom",
     "KernelNystrom",
@@ -19,8 +23,10 @@ __all__ = [
     "LogUniformSpectrum",
     "PromptFamily",
     "Prompts",
+    "Sequences",
     "UniformRegression",
     "family_from_dict",
+    "interleaved",
 ]
 
 FAMILIES: dict[str, type[PromptFamily]] = {
@@ -32,6 +38,7 @@ FAMILIES: dict[str, type[PromptFamily]] = {
         KernelNystrom,
         UniformRegression,
         GaussianRegression,
+        GaussianProcess,
     )
 }
 
