@@ -1,7 +1,7 @@
 """What follows from a solver in the weights: which edits break it, how many layers it needs, and what can be spared.
 
-"Richardson" in the places is arXiv 2605.08475; its abstract says that ablations support the interpretation. What it does
-not say is read as a prediction, and the place says so. Privacy is out of scope. KRR as in `criteria.processes`.
+"Richardson" in the places is arXiv 2605.08475; its abstract says that ablations support the interpretation. What it
+does not say is read as a prediction, and the place says so. Privacy is out of scope. KRR as in `criteria.processes`.
 """
 
 from analyses.claims.claim import Band, Criterion
