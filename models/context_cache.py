@@ -5,6 +5,8 @@ the context rows of every block are then all that a query needs: m queries of on
 instead of m (n + 1).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -40,25 +42,28 @@ class ContextCache:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: HookedTransformer, context: Float[Tensor, "batch context d_in"]) -> "ContextCache":
-        """The cache of a batch of contexts, by one forward pass with queries of zeros.
+    def of(cls, model: HookedTransformer, context: Tensor) -> "ContextCache":
+        """The cache of contexts [batch, row, d_in], by one forward pass with queries of zeros.
 
         Raises:
             ValueError: context rows see queries, queries see each other or have positions of their own, or the model
-                carries hooks.
+                carries hooks; or the context does not fit the model.
         """
         _check(model)
+        if context.ndim != 3:
+            raise ValueError(
+                f"ContextCache: a context is [batch, row, {model.cfg.token_width}], and this one has the shape "
+                f"{list(context.shape)}"
+            )
         zeros = context.new_zeros(context.shape[0], model.layout.n_query, context.shape[2])
-        points = {name: f"attn.hook_{name}" for name in "kv"}
-        names = {(i, name): f"blocks.{i}.{point}" for i in range(model.cfg.n_layers) for name, point in points.items()}
-        _, cache = model.run_with_cache(torch.cat([context, zeros], dim=1), names_filter=list(names.values()))
-        n, layers = context.shape[1], range(model.cfg.n_layers)
-        keys, values = (tuple(cache[names[i, name]][:, :n] for i in layers) for name in "kv")
-        return cls(model, keys, values, n)
+        with _kept(model, "hook_k") as keys, _kept(model, "hook_v") as values:
+            model(torch.cat([context, zeros], dim=1))
+        n = context.shape[1]
+        return cls(model, tuple(k[:, :n] for k in keys), tuple(v[:, :n] for v in values), n)
 
     @torch.no_grad()
-    def answer(self, queries: Float[Tensor, "batch query d_in"]) -> Float[Tensor, "batch query d_out"]:
-        """The output of the query rows, any number of them to each context.
+    def answer(self, queries: Tensor) -> Float[Tensor, "batch query d_out"]:
+        """The output of query rows [batch, query, d_in], any number of them to each context.
 
         Raises:
             ValueError: another batch, width, dtype or device than that of the context.
@@ -104,6 +109,21 @@ class ContextCache:
                 f"ContextCache.answer: the queries are {queries.dtype} on {queries.device}, the weights "
                 f"{weights.dtype} on {weights.device}; bring them together with queries.to(...)"
             )
+
+
+@contextmanager
+def _kept(model: HookedTransformer, point: str) -> Iterator[list[Tensor]]:
+    """What passes a hook point of the attention of every block, in the order of the blocks."""
+    kept: list[Tensor] = []
+    handles = [
+        getattr(block.attn, point).register_forward_hook(lambda module, given, passed: kept.append(passed))
+        for block in model.blocks
+    ]
+    try:
+        yield kept
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _own_scores(attn: Attention, q: PerHead, k: PerHead, n_context: int) -> Float[Tensor, "batch head token 1"]:

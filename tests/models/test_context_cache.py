@@ -171,3 +171,12 @@ def test_hooks_are_refused_and_not_skipped():
 def test_queries_that_do_not_fit_are_refused(queries: Tensor, message: str):
     with pytest.raises(ValueError, match=message):
         ContextCache.of(transformer(), rows(8, 2)).answer(queries)
+
+
+def test_contexts_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"a context is \[batch, row, 3\].*\[8, 3\]"):
+        ContextCache.of(transformer(), rows(8, 2)[0])
+    with pytest.raises(ValueError, match=r"the model takes tokens \[batch, token, 3\]"):
+        ContextCache.of(transformer(), rows(8, 2, width=4))
+    with pytest.raises(ValueError, match="11 rows, and the model has positions for 9"):
+        ContextCache.of(transformer(positional_embedding_type="standard", n_ctx=9), rows(10, 2))
