@@ -13,6 +13,7 @@ from models.constructions.heavy_ball import heavy_ball
 from models.constructions.preconditioned import preconditioned_gradient_descent
 from models.constructions.rank_limited import rank_limited_eagle
 from models.constructions.richardson import richardson
+from models.constructions.richardson_sizes import richardson_for_error
 from models.constructions.ridge import ridge_gradient_descent
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "preconditioned_gradient_descent",
     "rank_limited_eagle",
     "richardson",
+    "richardson_for_error",
     "ridge_gradient_descent",
     "scheduled_eagle",
     "scheduled_gradient_descent",
