@@ -169,16 +169,19 @@ def _table(other: Mapping[str, Mapping[int, Distances]], real: Mapping[str, Any]
 
 
 def _draw(other: Mapping[str, Mapping[int, Distances]], path: Path) -> None:
-    seeds = list(next(iter(other.values())))
-    curves = {
-        f"{label}, seed {seed}": (range(len(other)), [getattr(by[seed], key) for by in other.values()])
-        for key, label in {"training": "from KRR of its training kernel", "data": "from KRR of the data's"}.items()
-        for seed in seeds
-    }
+    curves = {}
+    for seed in next(iter(other.values())):
+        found = sorted((by[seed] for by in other.values()), key=lambda by: by.apart)
+        for key, label in {"training": "of its training kernel", "data": "of the data's kernel"}.items():
+            curves[f"from the KRR {label}, seed {seed}"] = (
+                [by.apart for by in found],
+                [getattr(by, key) for by in found],
+            )
     draw_curves(
         curves,
         path,
         title=f"{MODEL} on other kernels",
-        x="; ".join(f"{number}: {name}" for number, name in enumerate(other)),
-        y="rms distance over the size of the data's KRR",
+        x="rms distance of the two KRRs, over the size of the data's (0: its own kernel)",
+        y="rms distance of the model's answers, likewise",
+        log_y=False,
     )
