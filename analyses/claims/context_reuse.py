@@ -1,7 +1,6 @@
 """Queries never write to the context of a prompt: computed once, it answers many queries, each at the cost of a row."""
 
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,11 +10,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from analyses.claims.claim import Findings, Measurement, Settings
+from analyses.claims.costs import alternating, count_flops
 from analyses.claims.fits import bootstrap
 from analyses.claims.plots import draw_curves
+from analyses.claims.process_case import task_of
 from analyses.subject import FRESH
 from models import zoo
 from models.context_cache import ContextCache
@@ -76,40 +76,6 @@ class Work:
         return alternating(self.whole(), self.cached(), rounds)
 
 
-@torch.no_grad()
-def count_flops(function: Callable[[], object]) -> int:
-    with FlopCounterMode(display=False) as counter:
-        function()
-    return counter.get_total_flops()
-
-
-@torch.no_grad()
-def alternating(
-    first: Callable[[], object], second: Callable[[], object], rounds: int
-) -> Float[Tensor, "function round"]:
-    """Seconds of two functions, warm, run in turns so that a busy machine slows both; who leads alternates."""
-    for function in (first, second) * 2:
-        _seconds(function)
-    times = torch.empty(2, rounds, dtype=torch.float64)
-    for number in range(rounds):
-        for which in ((0, 1), (1, 0))[number % 2]:
-            times[which, number] = _seconds((first, second)[which])
-    return times
-
-
-def _seconds(function: Callable[[], object]) -> float:
-    _wait()
-    start = time.perf_counter()
-    function()
-    _wait()
-    return time.perf_counter() - start
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def measure(
     settings: Settings,
     models: Mapping[str, Mapping[int, HookedTransformer]] | None = None,
@@ -117,7 +83,7 @@ def measure(
     rounds: int | None = None,
 ) -> Findings:
     models = models or {name: zoo.seeds(name) for name in MODELS}
-    families = families or {name: _process(name) for name in models}
+    families = families or {name: task_of(name) for name in models}
     rounds = rounds or (FULL if settings.full else ROUNDS)
     gaps = {
         f"{name}, seed {seed}": Work.of(model.double(), families[name], CONTEXTS, QUERIES, settings).gap()
@@ -145,12 +111,6 @@ def measure(
         "contexts_at_once": at_once,
     }
     return Findings(measurements, _table(gaps, flops, times, sweep), details, partial(_draw, main, sweep))
-
-
-def _process(name: str) -> GaussianProcess:
-    family = zoo.family(name)
-    assert isinstance(family, GaussianProcess)
-    return family
 
 
 def _equal(gaps: Mapping[str, float], seed: int) -> Measurement:

@@ -5,7 +5,8 @@ import torch
 
 from analyses.claims import context_reuse
 from analyses.claims.claim import Settings
-from analyses.claims.context_reuse import Work, alternating, count_flops
+from analyses.claims.context_reuse import Work
+from analyses.claims.costs import alternating, count_flops
 from analyses.claims.criteria.consequences import CONSEQUENCES
 from tests.analyses.claims.processes import CONFIG, FAMILY, small_model
 
