@@ -5,7 +5,18 @@ from collections.abc import Sequence
 
 import typer
 
-from analyses import decode_model, identify_model, list_models, probe_model, reproduce, train_model, unroll_model
+from analyses import (
+    ablate_model,
+    compare_model,
+    decode_model,
+    heads_model,
+    identify_model,
+    list_models,
+    probe_model,
+    reproduce,
+    train_model,
+    unroll_model,
+)
 from analyses.terminal import run_app
 
 app = typer.Typer(
@@ -19,6 +30,9 @@ app.command("unroll")(unroll_model.command)
 app.command("identify")(identify_model.command)
 app.command("decode")(decode_model.command)
 app.command("probe")(probe_model.command)
+app.command("heads")(heads_model.command)
+app.command("ablate")(ablate_model.command)
+app.command("compare")(compare_model.command)
 app.command("train")(train_model.command)
 app.command("reproduce")(reproduce.command)
 
