@@ -1,7 +1,7 @@
 """The row-stochastic operator of a head against D⁻¹K of a covariance."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +44,7 @@ class OperatorFit:
     Args:
         mass: mean share of a row's weight on the points of the route (1 for all; NaN where weights are no shares).
         true, uniform: S and equal weights against the true kernel.
-        best: S against an rbf and a laplace kernel of the best lengthscale each (`Nearest`).
+        best: S against an rbf and a laplace kernel of the best lengthscale each (`Nearest`); not for controls.
     """
 
     mass: float
@@ -63,6 +63,7 @@ def fit_operator(
     visible: Bool[Tensor, "row key"],
     covariance: Covariance,
     stochastic: bool,
+    kernels: Sequence[str] = NAMES,
 ) -> OperatorFit:
     """The operator of one head on one route.
 
@@ -78,7 +79,7 @@ def fit_operator(
         mass,
         gap.held_out(covariance),
         _Gap(route, equal.expand_as(S), visible, True).held_out(covariance),
-        {name: gap.nearest(replace(covariance, name=name)) for name in NAMES},
+        {name: gap.nearest(replace(covariance, name=name)) for name in kernels},
     )
 
 
@@ -127,4 +128,5 @@ def _minimum(loss: Callable[[float], float], least: float, most: float) -> float
     grid = torch.linspace(least, most, GRID).tolist()
     lowest = min(range(GRID), key=lambda i: loss(grid[i]))
     bounds = grid[max(lowest - 1, 0)], grid[min(lowest + 1, GRID - 1)]
-    return float(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7, "maxiter": 25}).x)
+    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-7, "maxiter": 25})
+    return float(found.x)

@@ -7,7 +7,7 @@ from torch import Tensor
 from interp.covariance import Covariance
 from interp.heads.decodable import decodable
 from interp.heads.mlps import fit_mlps
-from interp.heads.operator import fit_operator
+from interp.heads.operator import NAMES, fit_operator
 from interp.heads.points import Points
 from interp.heads.report import HeadFit, HeadsReport
 from interp.heads.scores import attention, fit_scores, kernel_of
@@ -80,12 +80,10 @@ def _heads(model: Any, fresh: Any, points: Points, covariance: Covariance) -> tu
             for route in routes:
                 visible = route.visible(points.layout, points.tokens.shape[1], own[0].shape[1])[head]
                 parts = []
-                for scores, pattern in (own, theirs):
+                for (scores, pattern), kernels in ((own, NAMES), (theirs, ())):
                     s, S = (route.part(weights)[:, head] for weights in (scores, pattern))
-                    parts += [
-                        fit_scores(route, s, visible),
-                        fit_operator(route, S, visible, covariance, stochastic),
-                    ]
+                    operator = fit_operator(route, S, visible, covariance, stochastic, kernels)
+                    parts += [fit_scores(route, s, visible), operator]
                 fits.append(HeadFit(layer, head, route.name, *parts))
     return tuple(fits)
 
