@@ -13,7 +13,7 @@ from interp.ablation.intervention import Intervention, chosen
 from interp.ablation.result import Ablation, Row
 from interp.ablation.runs import Runs
 from interp.ablation.swap import swap_kernel
-from interp.hooks import Hooked
+from interp.hooks import Hooked, run_with_hooks
 from interp.kernels import KERNELS, AttentionKernel
 from interp.layout import BlockLayout
 
@@ -151,4 +151,4 @@ def swapped(
     check_pattern_edits(model, tokens)
     swap = swap_kernel(model, kernel, layers, heads, rescale, reference=tokens if reference is None else reference)
     with torch.no_grad():
-        return Runs(model, tokens, reuse=False).predictions(swap)
+        return run_with_hooks(model, tokens, swap.hooks())
