@@ -143,7 +143,7 @@ def test_fan_matches_krr_when_a_solver_has_converged():
         ({"rules": {"share": 2.0}}, "share"),
     ],
 )
-def test_bad_input_is_one_sentence(options: dict[str, Any], message: str):
+def test_bad_input_is_one_sentence(options: dict[str, Any], message: str, as_users_run: None):
     settings = {"prompts": draw, "lam": LAM, "read": read, "untrained": NOISE, **SMALL, **options}
     with pytest.raises(ValueError, match=message):
         if "rules" in settings:
