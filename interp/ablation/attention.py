@@ -27,6 +27,7 @@ class OwnAttention:
     kernel: AttentionKernel
     layout: BlockLayout | None
     checked: set[int] = field(default_factory=set)
+    _masks: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, model: Any) -> "OwnAttention":
@@ -45,7 +46,14 @@ class OwnAttention:
         return 1 / stated if stated is not None and stated > 0 else cfg.d_head**-0.5
 
     def allowed(self, n_tokens: int, device: torch.device) -> Tensor:
-        """[head or 1, query, key]."""
+        """[head or 1, query, key]; kept from one call to the next."""
+        key = (n_tokens, device)
+        if key not in self._masks:
+            self._masks.clear()
+            self._masks[key] = self._mask(n_tokens, device)
+        return self._masks[key]
+
+    def _mask(self, n_tokens: int, device: torch.device) -> Tensor:
         if self.layout is not None:
             return self.layout.allowed(n_tokens, self.model.cfg.n_heads).to(device)
         everything = torch.ones(1, n_tokens, n_tokens, dtype=torch.bool, device=device)
@@ -64,7 +72,8 @@ class OwnAttention:
         q, k = q.transpose(1, 2), k.transpose(1, 2)
         learned: FeatureMap | None = getattr(self.model.blocks[layer].attn, "learned_features", None)
         scores = kernel.scores_at(self.scale(q.shape[-2]), q, k, learned)
-        return kernel.pattern(scores, self.allowed(q.shape[-2], q.device))
+        allowed = self.allowed(q.shape[-2], q.device)
+        return kernel.pattern(scores, allowed, not bool(allowed.any(-1).all()))
 
     def check(self, layer: int, q: Tensor, k: Tensor, pattern: Float[Tensor, "batch head query key"]) -> None:
         """Once a layer: the pattern recomputed from q and k is the one the model formed.
