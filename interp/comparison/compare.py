@@ -43,6 +43,7 @@ def compare(
     The verdict rests on one read-out and on the first of two metrics that accepts a solver: A-lin, which separates
     solvers best and counts only for networks of a fixed pace, then A, whose free assignment is fairer to trained
     networks and separates less. C is reported and names nothing by itself: a cosine does not see how large an error is.
+    Layers that repeat one prediction, or scale that of KRR, follow no solver, however near to some step they are.
     A metric counts only where the controls behave by it: the built network's solver is named, and nothing is for the
     random networks; solvers that it ties in the built network are tied in the model too. Without a built network the
     result says that this was not checked.

@@ -26,8 +26,9 @@ class Rules:
             layer's distance to KRR at most this share of rms(KRR).
         random: the same two must be at most this share of a random network's (C's metric apart: a random network's
             errors point where those of step 0 do, so it is near 0 for nothing).
-        tie: a rival whose margin is below this share of the best distance is tied, however sure the margin is; and a
-            network whose A-lin is above its A by more than this share has no fixed pace, so that A-lin names nothing.
+        tie: a rival whose margin is below this share of the best distance is tied, however sure the margin is. What is
+            no iteration (`Measured.idle`: one step repeated, KRR scaled) must be farther by more than this share, too;
+            and a network whose A-lin is above its A by more than it has no fixed pace, so that A-lin names nothing.
     """
 
     share: float = 0.5
@@ -79,7 +80,8 @@ class Judged:
     Args:
         distance, deviation: by solver, the metric as a distance, mean over groups, and its deviation between them.
         assigned: by solver, the step of each layer.
-        still: the metric of no iteration.          floor: the best of random networks, or None without them.
+        still: the metric of step 0 in all layers.  idle: that of layers which repeat one step or scale KRR.
+        floor: the best of random networks, or None without them.
         best: the nearest solver.                   margins: of every rival.
         ties: rivals that are not told from the best.
         refused: why no solver is named; empty where one is.
@@ -90,6 +92,7 @@ class Judged:
     deviation: Mapping[str, float]
     assigned: Mapping[str, Assigned]
     still: float
+    idle: float
     floor: float | None
     best: str
     margins: Mapping[str, Margin]
@@ -113,6 +116,7 @@ class Judged:
             "ties": list(self.ties),
             "refused": list(self.refused),
             "no_iteration": self.still,
+            "one_step_or_scaled_krr": self.idle,
             "random_network": self.floor,
             "solvers": {
                 name: {
@@ -148,6 +152,7 @@ def _judged(measured: Measured, metric: str, floor: Floor | None, rules: Rules) 
         {name: value.std().item() for name, value in values.items()},
         measured.assigned(metric),
         measured.still(metric),
+        float(measured.idle(metric).mean()),
         None if floor is None else floor.metrics[metric],
         best,
         margins,
@@ -163,6 +168,9 @@ def _refusals(measured: Measured, metric: str, best: float, floor: Floor | None,
     found = []
     if best > rules.share * still:
         found.append(f"{best:.3g} is not below {rules.share:g} of {still:.3g}, that of no iteration")
+    idle = float(measured.idle(metric).mean())
+    if idle <= (1 + rules.tie) * best:
+        found.append(f"{best:.3g} is not told from {idle:.3g}, of layers that repeat one step or scale KRR")
     free = min(float(value.mean()) for value in measured.values(A).values())
     if metric == A_LIN and best > max((1 + rules.tie) * free, ROUNDING):
         found.append(f"no fixed pace: {best:.3g} is more than {rules.tie:g} above the {free:.3g} of A")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.comparison.candidates import trajectories
-from interp.comparison.metrics import Assigned, assign, distances, error_distances, standing_still
+from interp.comparison.metrics import Assigned, C, assign, distances, error_distances, monotone, standing_still
 from interp.comparison.problems import Draws, flat
 from interp.comparison.readouts import Read, own_read, predictions
 from interp.covariance import Covariance
@@ -23,12 +23,14 @@ class Measured:
 
     Args:
         distance, error: by solver, d_lk and 1 − c_lk of every group [group, layer, step] (`metrics`).
+        straight: d_lk with shares of KRR in place of a solver's steps, from 0 to all of it [group, layer, step].
         to_krr, to_target: rms distance of each layer to KRR and to f, over rms(KRR) and rms(f) [group, layer].
         krr_to_target: the same distance of KRR to f [group].
     """
 
     distance: Mapping[str, Float[Tensor, "group layer step"]]
     error: Mapping[str, Float[Tensor, "group layer step"]]
+    straight: Float[Tensor, "group layer step"]
     to_krr: Float[Tensor, "group layer"]
     to_target: Float[Tensor, "group layer"]
     krr_to_target: Float[Tensor, "group"]
@@ -50,6 +52,16 @@ class Measured:
             )
             for name in self.solvers
         }
+
+    def idle(self, metric: str) -> Float[Tensor, "group"]:
+        """A metric of what is no iteration, in every group: the nearest single step for all layers, of any solver, or a
+        growing share of KRR (whose errors all point where that of step 0 does)."""
+        tables = self.error if metric == C else self.distance
+        nearest = torch.stack([table.mean(1).amin(1) for table in tables.values()]).amin(0)
+        if metric == C:
+            return nearest
+        shares = torch.tensor([monotone(table).cost for table in self.straight], dtype=torch.float64)
+        return nearest.minimum(shares)
 
     def assigned(self, metric: str) -> dict[str, Assigned]:
         """The steps of the layers, by the tables averaged over groups."""
@@ -83,12 +95,14 @@ def _group(
     found = predictions(model, train, test, (first, krr), read)
     tracks = {name: flat(track) for name, track in trajectories(test, covariance, lam, solvers, steps).items()}
     R, f = krr.flatten(), test.target.flatten()
+    shares = torch.linspace(0, 1, steps + 1).to(R)[:, None] * R
     measured = {}
     for name, layers in found.items():
         P = flat(layers)
         measured[name] = Measured(
             {solver: distances(P, track, R).cpu()[None] for solver, track in tracks.items()},
             {solver: error_distances(P, track, R).cpu()[None] for solver, track in tracks.items()},
+            distances(P, shares, R).cpu()[None],
             ((P - R).norm(dim=1) / R.norm()).cpu()[None],
             ((P - f).norm(dim=1) / f.norm()).cpu()[None],
             ((R - f).norm() / f.norm()).cpu()[None],
@@ -100,6 +114,7 @@ def _joined(groups: list[Measured]) -> Measured:
     return Measured(
         {name: torch.cat([group.distance[name] for group in groups]) for name in groups[0].solvers},
         {name: torch.cat([group.error[name] for group in groups]) for name in groups[0].solvers},
+        torch.cat([group.straight for group in groups]),
         torch.cat([group.to_krr for group in groups]),
         torch.cat([group.to_target for group in groups]),
         torch.cat([group.krr_to_target for group in groups]),

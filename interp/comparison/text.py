@@ -49,7 +49,9 @@ def _numbers(label: str, values: Iterable[float]) -> str:
 
 
 def _readout(name: str, measured: Measured, judged: Mapping[str, Judged]) -> list[str]:
-    still, floor = ({metric: getattr(judged[metric], kind) for metric in METRICS} for kind in ("still", "floor"))
+    still, idle, floor = (
+        {metric: getattr(judged[metric], kind) for metric in METRICS} for kind in ("still", "idle", "floor")
+    )
     return [
         "",
         name,
@@ -59,6 +61,7 @@ def _readout(name: str, measured: Measured, judged: Mapping[str, Judged]) -> lis
         _row("solver", [A, A_LIN, "1 − C"]) + "   c   steps",
         *[_row(solver, _cells(judged, solver)) + _map(judged, solver) for solver in measured.solvers],
         _row("no iteration", [f"{still[metric]:.4f}" for metric in METRICS]),
+        _row("one step, or KRR scaled", [f"{idle[metric]:.4f}" for metric in METRICS]),
         _row("random network, best", ["·" if floor[metric] is None else f"{floor[metric]:.4f}" for metric in METRICS]),
         *[f"  {'1 − C' if metric == C else metric:<6}names {_named(judged[metric])}" for metric in METRICS],
     ]

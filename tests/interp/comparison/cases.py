@@ -11,6 +11,7 @@ from transformer_lens.hook_points import HookPoint
 from interp.comparison import CANDIDATES, Problems
 from interp.comparison.candidates import trajectories
 from interp.covariance import Covariance
+from interp.gaussian_process import posterior
 from models.prompts import GaussianProcess
 
 FAMILY = GaussianProcess(n=12, n_query=4, lam=0.3)
@@ -57,6 +58,19 @@ class Player(HookedRootModule):
             problems, self.covariance, self.lam, {self.solver: CANDIDATES[self.solver]}, max(self.steps)
         )
         return tracks[self.solver][list(self.steps)]
+
+
+class Still(Player):
+    """Plays shares of the KRR prediction, where there are shares."""
+
+    shares: tuple[float, ...] | None = None
+
+    def _predictions(self, tokens: Tensor) -> Any:
+        if self.shares is None:
+            return super()._predictions(tokens)
+        q = FAMILY.n_query
+        x, y, queries = tokens[:, :-q, :1], tokens[:, :-q, 1:], tokens[:, -q:, :1]
+        return [share * posterior(self.covariance, self.lam, x, y, queries).mean for share in self.shares]
 
 
 def player(solver: str, steps: tuple[int, ...] = (1, 2, 3, 4)) -> Player:
