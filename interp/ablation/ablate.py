@@ -148,6 +148,7 @@ def swapped(
     reference: Tensor | None = None,
 ) -> Tensor:
     """The model's output with another kernel: `swap_kernel`, after checking that the model takes edits of patterns."""
+    tokens = tokens_of(model, tokens)
     check_pattern_edits(model, tokens)
     swap = swap_kernel(model, kernel, layers, heads, rescale, reference=tokens if reference is None else reference)
     with torch.no_grad():

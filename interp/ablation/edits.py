@@ -121,6 +121,11 @@ def _replaced(
 
 def _write(value: Tensor | float, heads: tuple[int, ...] | None) -> HookFunction:
     def write(activation: Tensor, hook: Any = None) -> Tensor:
+        if isinstance(value, Tensor) and len(value) not in (1, len(activation)):
+            raise ValueError(
+                f"ablate: donors were drawn for {len(value)} prompts and {len(activation)} are run; give Reference.of "
+                "the prompts that are ablated"
+            )
         new = torch.zeros_like(activation) + value
         if heads is None:
             return new

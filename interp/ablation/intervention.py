@@ -48,10 +48,12 @@ def chosen(what: str, given: Iterable[int] | None, count: int) -> tuple[int, ...
     """Layers or heads as sorted indices, all of them by default.
 
     Raises:
-        ValueError: none given, one is no index of the model, or one is given twice.
+        ValueError: none given, no list or the like, one is no index of the model, or one is given twice.
     """
     if given is None:
         return tuple(range(count))
+    if not isinstance(given, Iterable):
+        raise ValueError(f"{what}s must be several, such as [{given!r}], or left out for all; got {given!r} itself")
     indices: Sequence[int] = list(given)
     if not indices:
         raise ValueError(f"the set of {what}s is empty; name at least one of 0 … {count - 1}, or leave it out for all")

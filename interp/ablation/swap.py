@@ -10,7 +10,7 @@ from torch import Tensor
 from interp.ablation.attention import OwnAttention, refuse_by_name
 from interp.ablation.intervention import Hooks, Intervention, chosen
 from interp.hooks import HookFunction, capture, hook_name, run_with_hooks
-from interp.kernels import AttentionKernel, kernel_named
+from interp.kernels import KERNELS, AttentionKernel, kernel_named
 
 Factors = dict[int, Float[Tensor, "head"]]
 
@@ -43,14 +43,18 @@ def swap_kernel(
     """
     name = kernel if isinstance(kernel, str) else str(kernel)
     kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
+    if not isinstance(kernel, AttentionKernel):
+        raise ValueError(f"swap_kernel: {name} is no kernel; give a name ({', '.join(KERNELS)}) or an AttentionKernel")
     refuse_by_name(model)
     own = OwnAttention.of(model) if own is None else own
     where = chosen("layer", layers, model.cfg.n_layers)
     which = None if heads is None else chosen("head", heads, model.cfg.n_heads)
     factors, note = None, ""
     if rescale:
-        if reference is None:
-            raise ValueError("swap_kernel: rescale needs reference prompts on which output norms are matched")
+        if not isinstance(reference, Tensor):
+            raise ValueError(
+                "swap_kernel: rescale needs reference prompts, as tokens, on which output norms are matched"
+            )
         factors = matched_norms(model, kernel, where, which, reference, own)
         note = "output norms matched"
     return Intervention(

@@ -4,7 +4,16 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from interp.ablation import Runs, ablate, check_pattern_edits, kernel_swaps, swap_kernel, swapped
+from interp.ablation import (
+    Reference,
+    Runs,
+    ablate,
+    ablate_layer,
+    check_pattern_edits,
+    kernel_swaps,
+    swap_kernel,
+    swapped,
+)
 from interp.ablation.swap import head_norms
 from interp.hooks import capture, hook_name, run_with_hooks
 from interp.kernels import KERNELS, AttentionKernel, kernel_named, register_kernel
@@ -150,11 +159,22 @@ def test_a_pattern_that_is_not_the_kernel_is_refused():
         (lambda m: swap_kernel(m, "linear", []), "the set of layers is empty"),
         (lambda m: swap_kernel(m, "linear", [1, 1]), "layer 1 is named twice"),
         (lambda m: swap_kernel(m, "linear", rescale=True), "rescale needs reference prompts"),
+        (lambda m: swap_kernel(m, "linear", 3), r"layers must be several, such as \[3\]"),
+        (lambda m: swap_kernel(m, None), "None is no kernel"),
+        (
+            lambda m: swap_kernel(m, "linear", rescale=True, reference=object()),
+            "rescale needs reference prompts, as tokens",
+        ),
+        (lambda m: swapped(m, prompts()[:0], "linear"), "at least one"),
+        (
+            lambda m: ablate(m, prompts()[:2], [ablate_layer(Reference.of(m, prompts()), [0], "resample")]),
+            "donors were drawn for .* prompts and 2 are run",
+        ),
         (lambda m: kernel_swaps(m, []), "the set of kernels is empty"),
         (lambda m: ablate(m, prompts() * torch.nan), "the prompts hold NaN"),
         (lambda m: ablate(m, prompts(), []), "no interventions given"),
     ],
 )
-def test_bad_input(call, message: str):
+def test_bad_input(call, message: str, as_users_run: None):
     with pytest.raises(ValueError, match=message):
         call(ours(KERNELS["softmax"]))
