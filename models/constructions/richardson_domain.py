@@ -54,6 +54,8 @@ class Domain:
             raise ValueError(
                 f"richardson: {n} context points, and the network is sized for {self.n}; build it for n={n}"
             )
+        if not prompts.tokens.isfinite().all():
+            raise ValueError("richardson: the prompts hold NaN or infinite values; leave those prompts out")
         if not largest <= self.y_max:
             raise ValueError(
                 f"richardson: labels reach {largest:.4g}, and the network is sized for |y| ≤ {self.y_max:g}; "

@@ -148,3 +148,7 @@ def test_prompts_beyond_its_size_are_refused_with_the_size_that_would_do():
         network(y_max=0.9 * largest).tokens(PROMPTS)
     with pytest.raises(ValueError, match=r"row sums .* d_max="):
         network(d_max=1.1).tokens(PROMPTS)
+    tokens = PROMPTS.tokens.clone()
+    tokens[0, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match="the prompts hold NaN"):
+        network().tokens(replace(PROMPTS, tokens=tokens))
