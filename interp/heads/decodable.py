@@ -1,6 +1,7 @@
 """By which layer the quantities of a kernel solver can be read at the tokens."""
 
 from dataclasses import dataclass
+from math import comb
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from interp.probes.scores import Score
 TARGETS = ("row-sums", "kernel-dual", "label")
 NAMES = {"row-sums": "D", "kernel-dual": "α", "label": "y"}
 NEAR = 0.05
-DEGREE = 6
+DEGREE, MOST = 6, 300  # of the polynomials, and how many there may be
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Decodable:
 
     Args:
         report: R² by depth with shuffled, untrained and prompt-only controls.
-        own_token: R² of polynomials of degree ≤ 6 in the point's own x and y (under a causal mask its place too): what
-            a token could say without attending to any other.
+        own_token: R² of polynomials of degree ≤ 6 in the point's own x and y (under a causal mask its place too), of a
+            lower degree where they would be more than 300: what a token could say without attending to any other.
     """
 
     report: ProbeReport
@@ -66,5 +67,11 @@ def decodable(
     own = [points.x, points.y]
     if rows.causal:
         own.append(torch.linspace(0, 1, points.x.shape[1]).to(points.x)[None, :, None].expand(points.count, -1, -1))
-    features = quadratic(torch.cat(own, -1), DEGREE)
+    entries = torch.cat(own, -1)
+    features = quadratic(entries, degree_for(entries.shape[-1]))
     return {name: Decodable(report, explained(features, values[name])) for name, report in found.items()}
+
+
+def degree_for(count: int) -> int:
+    """The highest degree at which so many values have no more than `MOST` monomials; at least 1."""
+    return max((degree for degree in range(2, DEGREE + 1) if comb(count + degree, degree) - 1 <= MOST), default=1)

@@ -33,7 +33,7 @@ class Route:
 
     def visible(self, layout: BlockLayout, n_tokens: int, n_heads: int) -> Bool[Tensor, "head row key"]:
         """Which keys the rows see."""
-        return layout.allowed(n_tokens, n_heads)[:, self.rows][:, :, self.keys]
+        return layout.allowed(n_tokens, n_heads)[:, self.rows][:, :, self.keys].to(self.row_x.device)
 
     def part(self, weights: Float[Tensor, "batch head token token"]) -> Float[Tensor, "batch head row key"]:
         """Scores or patterns of this route."""

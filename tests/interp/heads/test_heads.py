@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 from interp.covariance import Covariance
 from interp.heads import Points, attention, read_heads
+from interp.heads.decodable import degree_for
 from interp.heads.mlps import explained, feature_sets, quadratic
 from interp.heads.operator import fit_operator
 from interp.heads.ratios import distance, held_out, r2
@@ -156,6 +157,20 @@ def test_polynomials_are_complete_and_explain_what_they_span():
     assert explained(features, product).value > 1 - 1e-6
     assert explained(values, product).value < 0.95
     assert abs(explained(features, values.roll(1, 0)).value) < 0.2
+
+
+def test_what_rows_see_is_on_the_device_of_the_points():
+    prompts = GaussianProcess(n=3).sample(2, seed=0)
+    layout = GaussianProcess(n=3).layout()
+    for device in ("cpu", "meta"):
+        for route in Points.of(prompts, layout).routes():
+            moved = replace(route, row_x=route.row_x.to(device))
+            assert moved.visible(layout, 4, 1).device.type == device
+
+
+def test_polynomials_of_many_entries_have_a_lower_degree():
+    assert [degree_for(count) for count in (2, 3, 4, 11, 40)] == [6, 6, 6, 2, 1]
+    assert quadratic(torch.ones(1, 1, 11, dtype=torch.float64), degree_for(11)).shape[-1] == 77
 
 
 def test_an_mlp_that_multiplies_state_is_local_and_one_that_passes_attention_on_is_cross():
