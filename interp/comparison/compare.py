@@ -12,6 +12,7 @@ from interp.comparison.problems import Draws, check_lam
 from interp.comparison.readouts import OWN, TO_KRR, TO_TARGET, Read
 from interp.comparison.result import Comparison
 from interp.covariance import Covariance
+from interp.hooks import Hooked
 from interp.probes import randomised
 from interp.probes.probe import in_float64
 from interp.solvers import Solver
@@ -62,8 +63,8 @@ def compare(
         rules: when a solver is named.
 
     Raises:
-        ValueError: λ ≤ 0; an unknown read-out or what is no solver; fewer steps than layers; too few prompts or
-            groups; activations or predictions that are not finite; shapes that do not fit.
+        ValueError: λ ≤ 0; no hooked model; an unknown read-out or what is no solver; fewer steps than layers; too few
+            prompts or groups; activations or predictions that are not finite; shapes that do not fit.
     """
     check_lam(lam)
     solvers, rules = check_solvers(CANDIDATES if solvers is None else solvers), rules or Rules()
@@ -123,6 +124,11 @@ def _blurred(names: tuple[str, ...], control: tuple[str, ...]) -> tuple[str, ...
 
 
 def _check_settings(readout: str, seeds: int, steps: int, model: Any) -> None:
+    if not isinstance(model, Hooked):
+        raise ValueError(
+            f"compare: a {type(model).__name__} is no hooked model; it needs cfg, blocks, hook_dict, run_with_hooks "
+            "and run_with_cache, as in interp.hooks.Hooked"
+        )
     known = (TO_KRR, TO_TARGET, OWN)
     if readout not in known:
         raise ValueError(f"compare: unknown readout {readout!r}; known: {', '.join(known)}")

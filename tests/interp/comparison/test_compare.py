@@ -172,6 +172,11 @@ def test_bad_input_is_one_sentence(options: dict[str, Any], message: str, as_use
         compare(player("CG"), settings.pop("prompts"), K, settings.pop("lam"), **settings)
 
 
+def test_what_is_no_hooked_model_is_refused(as_users_run: None):
+    with pytest.raises(ValueError, match="a Linear is no hooked model"):
+        compare(torch.nn.Linear(2, 2), draw, K, LAM)
+
+
 def test_unknown_names_and_streams_that_are_not_finite():
     with pytest.raises(ValueError, match="known: preconditioned Richardson"):
         choose(["Gauss–Seidel"])
