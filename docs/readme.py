@@ -1,4 +1,4 @@
-"""Run every block of the README: `python docs/readme.py` writes its outputs, `--check` compares them.
+"""Run every block of the documents: `python docs/readme.py` writes their outputs, `--check` compares them.
 
 A `python` block is run after those before it; the `text` block that follows is what it prints. In a `console` block the
 lines that start with "$ " are run by the shell and the others are their output. `sh` blocks are the commands that set
@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = ("README.md", "docs/kernel-solvers.md")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def rendered(text: str) -> str:
-    """The README with the outputs that its blocks give today."""
+    """A document with the outputs that its blocks give today."""
     namespace: dict[str, Any] = {"__name__": "__readme__"}
     printed: list[str] = []
 
@@ -42,14 +43,14 @@ def rendered(text: str) -> str:
 def _run_python(source: str, namespace: dict[str, Any]) -> str:
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(compile(source, "README.md", "exec"), namespace)
+        exec(compile(source, "a block of the document", "exec"), namespace)
     return output.getvalue()
 
 
 def _run_shell(line: str) -> str:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        line[2:], shell=True, cwd=README.parent, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        line[2:], shell=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8"
     )
     return f"{line}\n{done.stdout}"
 
@@ -58,7 +59,7 @@ def differences(old: str, new: str) -> list[str]:
     """The lines that differ by more than the last digits of a number."""
     before, after = old.splitlines(), new.splitlines()
     if len(before) != len(after):
-        return [f"{len(before)} lines in the README, {len(after)} today"]
+        return [f"{len(before)} lines in the document, {len(after)} today"]
     return [f"- {a}\n+ {b}" for a, b in zip(before, after, strict=True) if not _same(a, b)]
 
 
@@ -77,14 +78,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     options = parser.parse_args(argv)
-    old = README.read_text(encoding="utf-8")
-    new = rendered(old)
-    if not options.check:
-        README.write_text(new, encoding="utf-8")
-        return 0
-    wrong = differences(old, new)
-    print("\n".join(wrong) if wrong else "the README prints what it says")
+    wrong = [line for name in DOCUMENTS for line in _update(ROOT / name, options.check)]
+    print("\n".join(wrong) if wrong else f"{' and '.join(DOCUMENTS)} print what they say")
     return 1 if wrong else 0
+
+
+def _update(path: Path, check: bool) -> list[str]:
+    """Write a document's outputs, or find the lines in which they differ from what stands there."""
+    old = path.read_text(encoding="utf-8")
+    new = rendered(old)
+    if not check:
+        path.write_text(new, encoding="utf-8")
+        return []
+    return [f"{path.name}: {line}" for line in differences(old, new)]
 
 
 if __name__ == "__main__":

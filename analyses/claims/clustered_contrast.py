@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from jaxtyping import Float
+from torch import Tensor
+
 from analyses.claims.claim import Findings, Measurement, Settings
-from analyses.claims.process_comparison import FULL, Sizes, compared, task_of
-from interp.comparison import PRECONDITIONED_RICHARDSON, RICHARDSON, TO_KRR, Comparison, Margin
+from analyses.claims.process_case import task_of
+from analyses.claims.process_comparison import FULL, Sizes, distances
+from interp.comparison import PRECONDITIONED_RICHARDSON, RICHARDSON, Margin
 from interp.comparison.metrics import C
 from models import zoo
+from models.prompts import GaussianProcess
+from models.transformer import HookedTransformer
 
 SOFTMAX, LINEAR = "gp-softmax", "gp-linear"
 SHARES = (0.0, 0.6)
@@ -18,12 +24,12 @@ Key = tuple[str, int, float]
 def measure(settings: Settings, sizes: Sizes | None = None) -> Findings:
     sizes = sizes or (FULL if settings.full else Sizes())
     found = {
-        (name, seed, share): compared(model, replace(task_of(name), clustered=share), sizes, settings)
+        (name, seed, share): cosines(model, replace(task_of(name), clustered=share), sizes, settings)
         for name in (SOFTMAX, LINEAR)
         for seed, model in zoo.seeds(name).items()
         for share in SHARES
     }
-    contrasts = {key: contrast(each) for key, each in found.items()}
+    contrasts = {key: Margin.of(by[PRECONDITIONED_RICHARDSON] - by[RICHARDSON]) for key, by in found.items()}
     note = f"{sizes.groups} groups of {sizes.test} prompts, 60 % of inputs in a cluster; probes fitted to KRR"
     by_model = {name: [by for key, by in contrasts.items() if key[0] == name and key[2]] for name in (SOFTMAX, LINEAR)}
     measurements = {
@@ -33,9 +39,12 @@ def measure(settings: Settings, sizes: Sizes | None = None) -> Findings:
     return Findings(measurements, _table(contrasts, found), {_label(key): by.mean for key, by in contrasts.items()})
 
 
-def contrast(found: Comparison) -> Margin:
-    """C of preconditioned Richardson less that of gradient descent, over groups of prompts."""
-    return found.contrast(C, PRECONDITIONED_RICHARDSON, RICHARDSON)
+def cosines(
+    model: HookedTransformer, task: GaussianProcess, sizes: Sizes, settings: Settings
+) -> dict[str, Float[Tensor, "group"]]:
+    """C of preconditioned Richardson and of gradient descent, by group of prompts."""
+    found = distances(model, task, (PRECONDITIONED_RICHARDSON, RICHARDSON), sizes, settings).values(C)
+    return {solver: 1 - values for solver, values in found.items()}
 
 
 def _measurement(found: Margin, note: str) -> Measurement:
@@ -47,11 +56,9 @@ def _label(key: Key) -> str:
     return f"{name} {seed}, {share:.0%} clustered"
 
 
-def _table(
-    contrasts: Mapping[tuple[str, int, float], Margin], found: Mapping[tuple[str, int, float], Comparison]
-) -> str:
+def _table(contrasts: Mapping[Key, Margin], found: Mapping[Key, Mapping[str, Tensor]]) -> str:
     lines = ["C of preconditioned Richardson, and less that of gradient descent; 95 % intervals over groups of prompts"]
     for key, by in contrasts.items():
-        cosine = 1 - found[key].judged[TO_KRR][C].distance[PRECONDITIONED_RICHARDSON]
+        cosine = found[key][PRECONDITIONED_RICHARDSON].mean()
         lines.append(f"{_label(key):<32}{cosine:>7.3f}{by.mean:>+9.3f} [{by.interval[0]:+.3f}, {by.interval[1]:+.3f}]")
     return "\n".join(lines)

@@ -1,56 +1,38 @@
-"""With another attention kernel at inference a trained softmax model breaks, and its layers leave Richardson iteration."""
+"""With another attention kernel at inference a trained softmax model breaks, and leaves Richardson iteration."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.claims import process_comparison as comparison
 from analyses.claims.claim import Findings, Measurement, Settings
-from analyses.claims.process_case import ProcessCase, ratio, task_of
-from analyses.compare_model import widened
+from analyses.claims.process_case import BATCH, ProcessCase, ratio, task_of
 from analyses.subject import FRESH
-from interp.ablation import swap_kernel, swapped
-from interp.comparison import (
-    CANDIDATES,
-    PRECONDITIONED_RICHARDSON,
-    TO_KRR,
-    Draws,
-    Margin,
-    Problems,
-    measure as layers_of,
-)
-from interp.comparison.metrics import C
+from interp.ablation import swap_kernel
+from interp.comparison import PRECONDITIONED_RICHARDSON, Margin
+from interp.comparison.metrics import A, C
+from interp.hooks import run_with_hooks
 from models import zoo
 from models.transformer import HookedTransformer
 
-MODEL, ALL = "gp-softmax", "every layer"
+MODEL = "gp-softmax"
 KERNELS = ("linear", "uniform", "laplace", "gaussian", "relu", "elu1", "exp")
 CLAIMED = KERNELS[:3]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Prompts for errors and for matching norms; groups, prompts and steps for the alignment."""
-
-    prompts: int = 2048
-    reference: int = 256
-    groups: int = 10
-    train: int = 96
-    test: int = 32
-    steps: int = 64
+PROMPTS, FULL, REFERENCE = 1024, 16384, 256
+SMALL = comparison.Sizes(groups=10, train=96, test=32, steps=64)
 
 
-FULL = Sizes(16384, 1024, 10, 512, 128, 128)
-
-
-def measure(settings: Settings, sizes: Sizes | None = None) -> Findings:
-    sizes = sizes or (FULL if settings.full else Sizes())
-    case = ProcessCase.draw(task_of(MODEL), sizes.prompts, settings)
-    reference = case.task.sample(sizes.reference, seed=FRESH + settings.seed, device=settings.device).tokens
+def measure(settings: Settings, prompts: int | None = None, sizes: comparison.Sizes | None = None) -> Findings:
+    count = prompts or (FULL if settings.full else PROMPTS)
+    sizes = sizes or (comparison.FULL if settings.full else SMALL)
+    case = ProcessCase.draw(task_of(MODEL), count, settings)
+    reference = case.task.sample(REFERENCE, seed=FRESH + settings.seed, device=settings.device).tokens
     models = {seed: model.double().to(settings.device) for seed, model in zoo.seeds(MODEL).items()}
     clean = {seed: case.errors(case.answers(model)) for seed, model in models.items()}
     errors = {
@@ -59,55 +41,55 @@ def measure(settings: Settings, sizes: Sizes | None = None) -> Findings:
         for matched in (True, False)
         for seed, model in models.items()
     }
-    note = f"{sizes.prompts} prompts, norms matched on {sizes.reference} others, seed {settings.seed}"
+    note = f"{count} prompts, norms matched on {REFERENCE} others, seed {settings.seed}"
     measurements = {kernel: _least(errors, clean, kernel, note, settings) for kernel in CLAIMED}
-    drops = {seed: drop(model, sizes, reference, settings) for seed, model in models.items()}
-    most = max(drops.values(), key=lambda found: found.mean)
-    text = f"probes to KRR, fitted anew in the swapped model; {sizes.groups} groups of {sizes.test} prompts"
+    drops = {seed: changes(model, "linear", settings, sizes) for seed, model in models.items()}
+    most, apart = max(drops.values(), key=lambda found: found[0].mean)
+    text = (
+        f"probes to KRR, fitted anew in the swapped model; {sizes.groups} groups of {sizes.test} prompts. C compares "
+        "directions of errors, and a model that has stopped solving errs where step 0 does, so C can rise as it "
+        f"breaks. The distance A of its layers from Richardson's steps changes by {apart.mean:+.3f} "
+        f"[{apart.interval[0]:+.3f}, {apart.interval[1]:+.3f}]"
+    )
     measurements["alignment"] = Measurement(most.mean, most.interval, text)
     details = {
         "error_over_clean": {
             f"{kernel}, {'norms matched' if matched else 'as it is'}, seed {seed}": value
             for (kernel, matched, seed), value in _ratios(errors, clean).items()
         },
-        "alignment": {str(seed): found.mean for seed, found in drops.items()},
+        "change_of_C": {str(seed): found.mean for seed, (found, _) in drops.items()},
+        "change_of_A": {str(seed): found.mean for seed, (_, found) in drops.items()},
     }
     return Findings(measurements, _table(_ratios(errors, clean), drops), details)
 
 
+@torch.no_grad()
 def swapped_errors(
     case: ProcessCase, model: HookedTransformer, kernel: str, reference: Tensor | None
 ) -> Float[Tensor, "prompt"]:
     """Squared errors with another kernel in every layer, output norms matched on reference prompts if there are any."""
-    answers = swapped(model, case.prompts.tokens, kernel, rescale=reference is not None, reference=reference)
-    return case.errors(answers[..., 0])
+    swap = swap_kernel(model, kernel, rescale=reference is not None, reference=reference)
+    output = torch.cat([run_with_hooks(model, tokens, swap.hooks()) for tokens in case.prompts.tokens.split(BATCH)])
+    return case.errors(output[:, -case.prompts.n_query :, 0])
 
 
-def drop(model: HookedTransformer, sizes: Sizes, reference: Tensor, settings: Settings) -> Margin:
-    """C of preconditioned Richardson with linear attention in every layer less that of the model, over groups."""
-    model, task = widened(model, task_of(MODEL))
-    solver = {PRECONDITIONED_RICHARDSON: CANDIDATES[PRECONDITIONED_RICHARDSON]}
+def changes(
+    model: HookedTransformer, kernel: str, settings: Settings, sizes: comparison.Sizes
+) -> tuple[Margin, Margin]:
+    """What a kernel in every layer, norms matched, adds to the metrics C and A of preconditioned Richardson."""
 
-    def draw(count: int, index: int) -> Problems:
-        return Problems.of(task.sample(count, seed=FRESH + 1000 * settings.seed + index, device=settings.device))
+    def edits(wide: HookedTransformer) -> Sequence[Any]:
+        task = replace(task_of(MODEL), n_query=wide.layout.n_query)
+        reference = task.sample(REFERENCE // 4, seed=FRESH + settings.seed, device=settings.device).tokens
+        return swap_kernel(wide, kernel, rescale=True, reference=reference).hooks()
 
-    def distance() -> Float[Tensor, "group"]:
-        draws = Draws(draw, sizes.train, sizes.test, sizes.groups)
-        found = layers_of(model, draws, task.kernel, task.lam, solver, sizes.steps)[TO_KRR]
-        return found.values(C)[PRECONDITIONED_RICHARDSON]
+    def metrics(**options: Any) -> tuple[Tensor, Tensor]:
+        solver = (PRECONDITIONED_RICHARDSON,)
+        found = comparison.distances(model, task_of(MODEL), solver, sizes, settings, **options)
+        return found.values(C)[PRECONDITIONED_RICHARDSON], found.values(A)[PRECONDITIONED_RICHARDSON]
 
-    own = distance()
-    wide = task.sample(len(reference) // 4, seed=FRESH + settings.seed, device=settings.device).tokens
-    with edited(model, swap_kernel(model, "linear", rescale=True, reference=wide).hooks()):
-        other = distance()
-    return Margin.of(own - other)
-
-
-@contextmanager
-def edited(model: Any, hooks: list[Any]) -> Iterator[None]:
-    """The model with hooks that stay while other runs add theirs."""
-    with model.hooks(fwd_hooks=hooks):
-        yield
+    own, other = metrics(), metrics(edits=edits)
+    return Margin.of(own[0] - other[0]), Margin.of(other[1] - own[1])
 
 
 def _least(
@@ -134,13 +116,13 @@ def _ratios(
     return {key: _mean_ratio(found, clean[key[2]]) for key, found in errors.items()}
 
 
-def _table(ratios: Mapping[tuple[str, bool, int], float], drops: Mapping[int, Margin]) -> str:
+def _table(ratios: Mapping[tuple[str, bool, int], float], drops: Mapping[int, tuple[Margin, Margin]]) -> str:
     lines = [f"squared error of {MODEL} with another kernel in every layer, over its own", f"{'':<10}"]
     columns = [(matched, seed) for matched in (True, False) for seed in drops]
     lines[1] += "".join(f"{('matched' if matched else 'as is') + f', seed {seed}':>18}" for matched, seed in columns)
     for kernel in KERNELS:
         lines.append(f"{kernel:<10}" + "".join(f"{ratios[kernel, *column]:>18.3g}" for column in columns))
-    changes = ", ".join(
-        f"seed {seed} {by.mean:+.3f} [{by.interval[0]:+.3f}, {by.interval[1]:+.3f}]" for seed, by in drops.items()
-    )
-    return "\n".join([*lines, f"change of C with linear attention, norms matched: {changes}"])
+    for name, index in (("C", 0), ("A", 1)):
+        cells = (f"seed {seed} {by[index].mean:+.3f}" for seed, by in drops.items())
+        lines.append(f"change of {name} with linear attention, norms matched: {', '.join(cells)}")
+    return "\n".join(lines)

@@ -14,6 +14,8 @@ from models import zoo
 from models.prompts import GaussianProcess, Prompts
 from models.transformer import HookedTransformer
 
+BATCH = 512
+
 
 @dataclass(frozen=True, eq=False)
 class ProcessCase:
@@ -44,10 +46,13 @@ class ProcessCase:
     @torch.no_grad()
     def answers(self, model: HookedTransformer) -> Float[Tensor, "prompt query"]:
         """A model's answers, in float64."""
-        return model.double().to(self.prompts.tokens.device).predict(self.prompts.tokens)[..., 0]
+        model = model.double().to(self.prompts.tokens.device)
+        return torch.cat([model.predict(tokens) for tokens in self.prompts.tokens.split(BATCH)])[..., 0]
 
     def errors(self, answers: Float[Tensor, "prompt query"]) -> Float[Tensor, "prompt"]:
         """Squared error from the target, a prompt."""
+        if answers.shape != self.target.shape:
+            raise ValueError(f"answers {list(answers.shape)} to prompts whose targets are {list(self.target.shape)}")
         return (answers - self.target).square().mean(-1)
 
 

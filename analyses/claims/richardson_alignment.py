@@ -7,26 +7,28 @@ from typing import Any
 import torch
 
 from analyses.claims.claim import Findings, Measurement, Settings
-from analyses.claims.process_comparison import FULL, Sizes, compared, control, task_of
+from analyses.claims.process_case import task_of
+from analyses.claims.process_comparison import CAUSAL, FULL, Sizes, compared, control
 from interp.comparison import OWN, PRECONDITIONED_RICHARDSON, TO_KRR, Comparison, Controlled, Margin
 from interp.comparison.metrics import A_LIN, A
 from models import zoo
 from models.transformer import HookedTransformer
 
-MODELS, CAUSAL = ("gp-softmax", "gp-softmax-d2"), "gp-gpt2"
+MODELS, LIKE_GPT2 = ("gp-softmax", "gp-softmax-d2"), "gp-gpt2"
 UNTRAINED = 5
 
 
 def measure(settings: Settings, sizes: Sizes | None = None) -> Findings:
-    sizes = sizes or (FULL if settings.full else Sizes())
+    sizes, causal = (FULL, FULL) if settings.full else (sizes or Sizes(), sizes or CAUSAL)
     positive = control(sizes)
     found: dict[str, Comparison] = {}
-    for name in (*MODELS, CAUSAL):
+    for name in (*MODELS, LIKE_GPT2):
+        by = causal if name == LIKE_GPT2 else sizes
         for seed, model in zoo.seeds(name).items():
-            found[f"{name} {seed}"] = compared(model, task_of(name), sizes, settings, None if found else positive)
+            found[f"{name} {seed}"] = compared(model, task_of(name), by, settings, None if found else positive)
     built = next(iter(found.values())).built
     assert built is not None
-    pairs = {name: each for name, each in found.items() if not name.startswith(CAUSAL)}
+    pairs = {name: each for name, each in found.items() if not name.startswith(LIKE_GPT2)}
     measurements = {
         **_of_control(built),
         **_of_trained(pairs),
@@ -99,7 +101,7 @@ def _refusal(found: Comparison) -> str:
 
 def untrained(model: HookedTransformer, sizes: Sizes, settings: Settings, count: int = UNTRAINED) -> Measurement:
     """Random networks, each judged as a model."""
-    few, named = Sizes(3, sizes.train, sizes.test, sizes.steps), []
+    few, named = Sizes(3, sizes.train // 2, sizes.test // 2, sizes.steps), []
     for seed in range(count):
         fresh = HookedTransformer(replace(model.cfg, seed=1000 + seed), model.layout)
         named.append(compared(fresh, task_of(MODELS[0]), few, settings).names)

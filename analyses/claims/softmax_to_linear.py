@@ -10,7 +10,7 @@ from models import zoo
 from models.transformer import HookedTransformer
 
 SOFTMAX, LINEAR, LAPLACE = "gp-softmax", "gp-linear", "gp-laplace"
-PROMPTS, FULL = 8192, 65536
+PROMPTS, FULL = 4096, 65536
 
 Seeds = Mapping[int, HookedTransformer]
 
@@ -49,7 +49,9 @@ def _laplace(case: ProcessCase, softmax: Seeds, laplace: Seeds, note: str, setti
 
 def _by_error(case: ProcessCase, seeds: Seeds) -> list[Tensor]:
     """Squared errors by prompt, one tensor a seed, the best seed first."""
-    return sorted((case.errors(case.answers(model)) for model in seeds.values()), key=lambda errors: errors.mean())
+    return sorted(
+        (case.errors(case.answers(model)) for model in seeds.values()), key=lambda errors: errors.mean().item()
+    )
 
 
 def _errors(case: ProcessCase, seeds: Seeds) -> dict[str, float]:

@@ -5,9 +5,11 @@ Gangrade, Daneshmand and Saligrama 2025, arXiv 2509.19702. Signs as everywhere: 
 κ = κ(A); errors of weights w are relative to the least-squares solution, rms over prompts.
 """
 
+from analyses.claims.criteria.consequences import CONSEQUENCES
 from analyses.claims.criteria.decoding import DECODING
+from analyses.claims.criteria.processes import PROCESSES
 from analyses.claims.criteria.solver import SOLVER
 from analyses.claims.criteria.trained import TRAINED
 from analyses.claims.criteria.wording import WORDING
 
-CRITERIA = {**SOLVER, **TRAINED, **WORDING, **DECODING}
+CRITERIA = {**SOLVER, **TRAINED, **WORDING, **DECODING, **PROCESSES, **CONSEQUENCES}
