@@ -44,8 +44,14 @@ def _squared_distances(q: Tensor, k: Tensor) -> Tensor:
 
 
 def _distances(q: Tensor, k: Tensor) -> Tensor:
-    """‖q_i - k_j‖ from the differences: a square root would turn the last digits of ‖q‖² into half of all digits."""
-    squared = (q[..., :, None, :] - k[..., None, :, :]).square().sum(-1)
+    """‖q_i - k_j‖ from the differences: a square root would turn the last digits of ‖q‖² into half of all digits.
+
+    Where derivatives are taken, those at coincident points are 0; where none are, one pass does.
+    """
+    gaps = q[..., :, None, :] - k[..., None, :, :]
+    if not torch.is_grad_enabled():
+        return torch.linalg.vector_norm(gaps, dim=-1)
+    squared = gaps.square().sum(-1)
     apart = squared > 0
     return torch.where(apart, torch.where(apart, squared, 1).sqrt(), 0)
 
