@@ -21,6 +21,7 @@ from interp.unrolling.kernel_operator import check_softmax
 PARITY = {torch.float64: 1e-10, torch.float32: 1e-4}
 LOOSE = 1e-2  # of other dtypes
 FEW = 4  # prompts of a check
+NOT_MOVED = "halved patterns move nothing: this model ignores edits of hook_pattern (or its attention writes nothing)"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class ProtocolCheck:
         sizes = ", ".join(f"{name} {size}" for name, size in self.shape.items())
         lines = [f"{self.kind}, {self.dtype}: {sizes}", f"parity     {self._parity()}"]
         moved = f"halving every pattern moves the output by {self.moved:.2g} of its size"
-        lines.append(f"edits      {moved}" if self.takes_edits else "edits      ignored: halved patterns move nothing")
+        lines.append(f"edits      {moved}" if self.takes_edits else f"edits      {NOT_MOVED}")
         lines.append(f"processed  {'; '.join(self.processed) or 'no sign of it'}")
         width = max(map(len, self.asks))
         lines += ["", "what can be asked", *(f"  {name:<{width}}  {why or 'yes'}" for name, why in self.asks.items())]
@@ -100,12 +101,16 @@ def check_protocol(model: Any, prompts: Any) -> ProtocolCheck:
         prompts: as the model takes them, tokens [prompt, token, …] or a value with `.tokens`.
 
     Raises:
-        ValueError: no hooked model, or prompts that it does not take.
+        ValueError: no hooked model, prompts that it does not take, an output that is not finite.
     """
     tokens = tokens_of(model, prompts)[:FEW]
     cfg, weights = model.cfg, model.blocks[0].attn.W_Q
     with torch.no_grad():
         output, again = (run_with_hooks(model, tokens, []) for _ in range(2))
+    if not output.isfinite().all():
+        raise ValueError(
+            "check_protocol: the model's output holds NaN or inf on these prompts; give others, or mend it"
+        )
     parity, why = _parity(model, tokens, output)
     moved = _moved(model, tokens, output)
     names = ("n_layers", "n_heads", "d_model", "d_head")
@@ -167,7 +172,7 @@ def _asks(model: Any, tokens: Tensor, moved: float) -> dict[str, str]:
     """Each analysis by the refusal that it would give itself."""
     refused = _why(lambda: refuse_by_name(model))
     if not refused and not moved:
-        refused = "this model ignores edits of hook_pattern, so nothing about its attention can be concluded from them"
+        refused = f"{NOT_MOVED}, so nothing about its attention can be concluded from them"
     words = reads_vocabulary(model)
     regression = (
         f"it reads numbers of a vocabulary of {model.cfg.d_vocab}, and this is about regression prompts: give "

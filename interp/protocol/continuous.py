@@ -19,6 +19,7 @@ from interp.unrolling.circuits import attention_biases
 READOUTS = ("layout", "unembed")
 NamesFilter = str | Sequence[str] | Callable[[str], bool] | None
 NEAR = 1e-6  # of a stated scale and √d_head
+CHECKED = 6  # rows of the prompts on which a model's own pattern is checked
 
 
 class Continuous(nn.Module):
@@ -39,7 +40,8 @@ class Continuous(nn.Module):
 
     Raises:
         ValueError: no model of TransformerLens; the bridge of transformer-lens 3, by name; a layout of another width;
-            an unknown read-out or kernel; scores scaled by neither 1 nor 1/√d_head; positions that are not W_pos.
+            an unknown read-out or kernel; scores scaled by neither 1 nor 1/√d_head; positions that are not W_pos;
+            with `kernel`, a pattern that is not the softmax of hook_q and hook_k.
     """
 
     starts_at_layers = True
@@ -61,6 +63,8 @@ class Continuous(nn.Module):
         seen = "causal" if getattr(model.cfg, "attention_dir", "causal") == "causal" else "all"
         self.layout = replace(layout, visibility=Visibility(seen, seen))
         self.cfg = config_of(model, positions, readout, kernel)
+        if self.swapped:
+            self._check_pattern()
 
     @property
     def blocks(self) -> Any:
@@ -131,6 +135,13 @@ class Continuous(nn.Module):
         if not self.swapped:
             return []
         return swap_hooks(self.foreign, self.cfg.kernel, tuple(range(self.cfg.n_layers)), None, self.own)
+
+    def _check_pattern(self) -> None:
+        """Once, here: `OwnAttention.check` looks at values, which later passes under vmap do not allow."""
+        weights, generator = self.blocks[0].attn.W_Q, torch.Generator().manual_seed(0)
+        rows = torch.randn(2, min(CHECKED, self.cfg.n_ctx), self.cfg.d_model, generator=generator)
+        with torch.no_grad():
+            self.run_with_hooks(rows.to(weights))
 
     def _entered(self, tokens: Tensor) -> Tensor:
         weights = self.blocks[0].attn.W_Q

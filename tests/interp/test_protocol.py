@@ -114,11 +114,28 @@ class Deaf(Continuous):
 def test_a_model_that_ignores_edits_is_detected_and_refused():
     deaf, prompts = Deaf(own_model(), LAYOUT), rows().float()
     found = check_protocol(deaf, prompts)
-    assert found.moved == 0 and not found.takes_edits and found.agrees and "ignored" in str(found)
+    assert found.moved == 0 and not found.takes_edits and found.agrees and "move nothing" in str(found)
     assert "ignores edits of hook_pattern" in found.asks["kernel swaps"] and found.asks["probe"] == ""
     for call in (lambda: check_pattern_edits(deaf, prompts), lambda: swapped(deaf, prompts, "linear")):
         with pytest.raises(ValueError, match="ignores edits of hook_pattern"):
             call()
+
+
+def test_an_output_that_is_not_finite_is_told():
+    model = own_model()
+    with torch.no_grad():
+        model.blocks[1].attn.W_O[0, 0, 0] = torch.inf
+    with pytest.raises(ValueError, match="the model's output holds NaN or inf"):
+        check_protocol(model, words())
+
+
+def test_a_swapped_model_is_a_plain_function():
+    model = Continuous(without_biases(own_model(**BARE)), LAYOUT, kernel="linear").double()
+    assert model.cfg.n_layers == 2 and model.foreign.cfg.dtype == torch.float64
+    one_by_one = torch.func.vmap(lambda prompt: model(prompt[None])[0])(rows())
+    assert torch.allclose(one_by_one, model(rows()), rtol=1e-12)
+    with pytest.raises(ValueError, match="the pattern of layer 0 is not softmax"):
+        Continuous(own_model(**ROTARY), LAYOUT, kernel="linear")
 
 
 @only_three
