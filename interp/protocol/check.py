@@ -108,9 +108,7 @@ def check_protocol(model: Any, prompts: Any) -> ProtocolCheck:
     with torch.no_grad():
         output, again = (run_with_hooks(model, tokens, []) for _ in range(2))
     if not output.isfinite().all():
-        raise ValueError(
-            "check_protocol: the model's output holds NaN or inf on these prompts; give others, or mend it"
-        )
+        raise ValueError("check_protocol: the model's output holds NaN or inf on these prompts; give others")
     parity, why = _parity(model, tokens, output)
     moved = _moved(model, tokens, output)
     names = ("n_layers", "n_heads", "d_model", "d_head")

@@ -148,6 +148,8 @@ class Continuous(nn.Module):
         if not isinstance(tokens, Tensor) or tokens.ndim != 3 or tokens.shape[-1] != self.cfg.d_model:
             given = list(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
             raise ValueError(f"the prompts must be rows [batch, token, {self.cfg.d_model}] of the stream, got {given}")
+        if tokens.shape[1] > self.cfg.n_ctx:
+            raise ValueError(f"the prompts have {tokens.shape[1]} rows, and the model's context is {self.cfg.n_ctx}")
         if tokens.dtype != weights.dtype:
             raise ValueError(f"the prompts are {tokens.dtype} and the weights {weights.dtype}; bring them together")
         return tokens + positions_of(self.foreign)[: tokens.shape[1]] if self.positions else tokens

@@ -5,6 +5,7 @@ On version 3 the models are HookedTransformer, on version 4 the native bridge an
 
 import pytest
 import torch
+from torch.nn import functional
 
 from interp.ablation import (
     Reference,
@@ -20,18 +21,21 @@ from interp.ablation import (
 from interp.comparison import CANDIDATES, OWN, Problems, compare
 from interp.covariance import Covariance
 from interp.gaussian_process import posterior
+from interp.heads import attention, read_heads
 from interp.hooks import capture, float64_copy, hook_name
 from interp.layout import BlockLayout
 from interp.probes import probe
 from interp.probes.untrained import randomised
 from interp.protocol import Continuous, plain_forward
 from interp.unrolling import certify, kernel_operators, unroll
+from models.prompts import GaussianProcess
 from tests.transformer_lens_models import (
     BARE,
     FOUR,
     ONLY_FOUR,
     by_hand,
     gpt2_bridge,
+    norm,
     own_model,
     rows,
     without_biases,
@@ -173,6 +177,26 @@ def test_attention_only_softmax_in_words():
     assert rule.output is not None and rule.output.max_relative_error <= 1e-10 and max(rule.by_layer) <= 1e-10
     attn = foreign.blocks[1].attn
     assert torch.allclose(rule.layers[1].heads[0].M, attn.W_Q[0] @ attn.W_K[0].T / 3**0.5, atol=1e-12)
+
+
+@each_model
+def test_heads_are_read_in_the_models_own_scores(build):
+    model, layout = exact(build), BlockLayout.standard(x=1, y=1, rest=4, n_query=4)
+    family = GaussianProcess(n=8, n_query=4, lam=0.3)
+    prompts = family.sample(16, seed=0)
+    tokens = functional.pad(prompts.tokens.double(), (0, 4))
+    wrapped = Continuous(model, layout)
+    (scores, pattern), _ = attention(wrapped, tokens, wrapped.layout)
+    block = model.blocks[0]
+    u = norm(model.cfg, block.ln1, tokens)
+    for head in range(2):
+        q, k = (u @ getattr(block.attn, f"W_{i}")[head] + getattr(block.attn, f"b_{i}")[head] for i in "QK")
+        expected = q @ k.mT / 3**0.5
+        assert torch.allclose(scores[:, head], expected, rtol=1e-10, atol=1e-12)
+        masked = expected.masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf)
+        assert torch.allclose(pattern[:, head], masked.softmax(-1), rtol=1e-10)
+    report = read_heads(wrapped, prompts, family.kernel, family.lam, tokens=tokens)
+    assert len(report.heads) >= 4 and len(report.mlps) == 2
 
 
 def test_what_is_no_rule_is_refused_in_a_sentence():

@@ -220,6 +220,7 @@ def test_a_replaced_embedding_takes_real_valued_prompts():
             lambda: Continuous(own_model(), LAYOUT).predict(words()),
             r"rows \[batch, token, 6\] of the stream, got \[5, 8\]",
         ),
+        (lambda: Continuous(own_model(), LAYOUT).predict(rows(2, 13)), "13 rows, and the model's context is 12"),
         (lambda: Continuous(own_model(), LAYOUT).predict(rows()), "the prompts are torch.float64 and the weights"),
     ],
 )
