@@ -125,9 +125,7 @@ def check_protocol(model: Any, prompts: Any) -> ProtocolCheck:
         why,
         PARITY.get(weights.dtype, LOOSE),
         moved,
-        signs_of_processing(model.foreign if isinstance(model, Continuous) else model)
-        if isinstance(model, Continuous) or is_transformer_lens(model)
-        else (),
+        signs_of_processing(getattr(model, "foreign", model)),
         _asks(model, tokens, moved),
         tuple(notes),
     )

@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CENTRED = 1e-6  # mean of a row, relative to the rms
+from interp.hooks import is_transformer_lens
+
+CENTRED = 1e-5  # mean of a row, relative to the rms; of weights that were not centred it is about 1/√width
 
 
 def signs_of_processing(model: Any) -> tuple[str, ...]:
@@ -14,6 +16,8 @@ def signs_of_processing(model: Any) -> tuple[str, ...]:
     `fold_value_biases` and `center_unembed` change what a regression model answers; a config does not record them, but
     biases b_V that are all 0 beside b_O that are not, and rows that sum to 0, are no accident.
     """
+    if not is_transformer_lens(model):
+        return ()
     cfg, found = model.cfg, []
     kind = str(getattr(cfg, "normalization_type", None))
     if kind.endswith("Pre") or getattr(cfg, "layer_norm_folding", False):
@@ -40,9 +44,5 @@ def _centred(weight: Tensor | None) -> bool:
     if weight is None or weight.shape[-1] < 2:
         return False
     weight = weight.detach()
-    size = weight.square().mean().sqrt()
-    return bool(size > 0) and bool((weight.mean(-1).abs() <= CENTRED * size * max(1.0, _loose(weight))).all())
-
-
-def _loose(weight: Tensor) -> float:
-    return torch.finfo(weight.dtype).eps * weight.shape[-1] / CENTRED
+    size, bound = weight.square().mean().sqrt(), max(CENTRED, torch.finfo(weight.dtype).eps)
+    return bool(size > 0) and bool((weight.mean(-1).abs() <= bound * size).all())
