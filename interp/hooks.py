@@ -5,6 +5,7 @@ nothing; `capture` and `run_with_hooks` raise instead, and list the names that e
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -48,6 +49,7 @@ def check_names(model: Hooked, names: Iterable[str]) -> None:
 def capture(model: Hooked, tokens: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     """The activations at the named hook points, in one forward pass; never write into them (they share storage)."""
     check_names(model, names)
+    check_entry(model, tokens)
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens, names_filter=list(names))
     absent = [name for name in names if name not in cache]
@@ -59,4 +61,36 @@ def capture(model: Hooked, tokens: Tensor, names: Sequence[str]) -> dict[str, Te
 def run_with_hooks(model: Hooked, tokens: Tensor, hooks: Sequence[tuple[str, HookFunction]]) -> Tensor:
     """The model's output with the given hooks, each of which must exist."""
     check_names(model, (name for name, _ in hooks))
+    check_entry(model, tokens)
     return model.run_with_hooks(tokens, fwd_hooks=list(hooks))
+
+
+def is_transformer_lens(model: Any) -> bool:
+    """Is the model of one of TransformerLens's own classes."""
+    return type(model).__module__.startswith("transformer_lens")
+
+
+def reads_vocabulary(model: Any) -> bool:
+    """Does a model of TransformerLens take numbers of a vocabulary; not where its `embed` was replaced."""
+    embed = getattr(model, "embed", None)
+    return is_transformer_lens(model) and is_transformer_lens(embed)
+
+
+def check_entry(model: Any, tokens: Any) -> None:
+    """Refuse real-valued prompts for a model that reads a vocabulary (a bridge would add positions without a word)."""
+    if isinstance(tokens, Tensor) and tokens.is_floating_point() and reads_vocabulary(model):
+        raise ValueError(
+            f"this {type(model).__name__} reads numbers of a vocabulary of {model.cfg.d_vocab}, and the prompts are "
+            "real-valued; if their rows are its residual stream, give interp.protocol.Continuous(model, layout)"
+        )
+
+
+def read_out(model: Any, z: Tensor) -> Tensor:
+    """The model's own read-out of a residual stream: unembed(ln_final(z)), without the norm where there is none."""
+    return model.unembed(model.ln_final(z) if hasattr(model, "ln_final") else z)
+
+
+def float64_copy(model: Any) -> Any:
+    """A copy in float64; TransformerLens's models cast patterns to `cfg.dtype`, which only their own `to` changes."""
+    copy = deepcopy(model)
+    return copy.to(torch.float64, print_details=False) if is_transformer_lens(copy) else copy.double()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.ablation.attention import OwnAttention, check_pattern_edits
+from interp.ablation.attention import OwnAttention, check_pattern_edits, refuse_by_name
 from interp.ablation.edits import MODES, Reference, ablate_head, ablate_layer, ablate_mlp, early_exit, has_mlps
 from interp.ablation.effects import Measure, Metric, standard_metrics
 from interp.ablation.intervention import Intervention, chosen
@@ -47,6 +47,7 @@ def ablate(
             shape, a metric that does not give a number for each prompt, a model that ignores edits of patterns.
     """
     tokens = tokens_of(model, prompts)
+    refuse_by_name(model)
     if interventions is None:
         interventions = everything(model, tokens, reference=reference, seed=seed)
     interventions = list(interventions)

@@ -97,7 +97,8 @@ class OwnAttention:
 
 
 def refuse_by_name(model: Any) -> None:
-    """TransformerLens 3's TransformerBridge ignores edits of patterns without a word."""
+    """No TransformerBridge of TransformerLens 3 is taken: its native models ignore edits of patterns without a word
+    (3.9.0; around a GPT-2 it takes them), and none has `start_at_layer`."""
     if type(model).__name__ != "TransformerBridge" or not type(model).__module__.startswith("transformer_lens"):
         return
     try:
@@ -106,8 +107,8 @@ def refuse_by_name(model: Any) -> None:
         return
     if int(installed.partition(".")[0]) < 4:
         raise ValueError(
-            f"the TransformerBridge of transformer-lens {installed} ignores edits of attention patterns; use its "
-            "HookedTransformer, or transformer-lens 4"
+            f"the TransformerBridge of transformer-lens {installed} ignores edits of attention patterns in its native "
+            "models, and none of that version is taken for interventions; use its HookedTransformer, or version 4"
         )
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.ablation.intervention import Hooks, Intervention
-from interp.hooks import check_names, hook_name, run_with_hooks
+from interp.hooks import check_names, hook_name, is_transformer_lens, read_out, run_with_hooks
 from interp.layout import BlockLayout
 
 RESUMED = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -17,8 +17,8 @@ class Runs:
     """A model on a batch of prompts; `predictions` of any number of interventions.
 
     An intervention whose first layer is l goes on from the clean stream before layer l: by the blocks of our models, by
-    `start_at_layer` of TransformerLens's. Going on without any change must give the clean output (checked once);
-    otherwise, and with `reuse=False`, every intervention is a whole forward pass.
+    `start_at_layer` of TransformerLens's and of `interp.protocol.Continuous`. Going on without any change must give the
+    clean output (checked once); otherwise, and with `reuse=False`, every intervention is a whole forward pass.
     """
 
     def __init__(self, model: Any, tokens: Tensor, layout: BlockLayout | None = None, *, reuse: bool = True) -> None:
@@ -56,7 +56,7 @@ class Runs:
     def _resume(self, layer: int, hooks: Hooks) -> Tensor:
         check_names(self.model, (name for name, _ in hooks))
         z = self.stream[layer]
-        if self._is_foreign():
+        if is_transformer_lens(self.model) or getattr(self.model, "starts_at_layers", False):
             return self.model.run_with_hooks(z, fwd_hooks=hooks, start_at_layer=layer)
         with self.model.hooks(fwd_hooks=hooks):
             for block in self.model.blocks[layer:]:
@@ -64,10 +64,7 @@ class Runs:
             return self._read_out(z)
 
     def _read_out(self, z: Float[Tensor, "prompt token d_model"]) -> Tensor:
-        return self.model.unembed(self.model.ln_final(z))
-
-    def _is_foreign(self) -> bool:
-        return type(self.model).__module__.startswith("transformer_lens")
+        return read_out(self.model, z)
 
     def _resumes(self) -> bool:
         """Does going on from the last layer's stream give the output."""

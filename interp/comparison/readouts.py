@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.comparison.problems import Problems
-from interp.hooks import capture, hook_name
+from interp.hooks import capture, hook_name, read_out
 from interp.probes import PENALTIES, Moments
 from interp.probes.ridge import Factor, fit_ridge
 
@@ -21,11 +21,11 @@ ByLayer = dict[str, Float[Tensor, "layer batch query out"]]
 def own_read(model: Any, queries: int) -> Read | None:
     """The model's read-out of a residual stream at its query rows, or nothing where the model has none we know.
 
-    unembed(ln_final(z)) where both exist (in models of this package also the signed block of a layout), else the
-    layout's prediction.
+    unembed(ln_final(z)) where there is an unembed (in models of this package also the signed block of a layout), else
+    the layout's prediction.
     """
-    if hasattr(model, "unembed") and hasattr(model, "ln_final"):
-        return lambda z: model.unembed(model.ln_final(z))[:, -queries:]
+    if hasattr(model, "unembed"):
+        return lambda z: read_out(model, z)[:, -queries:]
     layout = getattr(model, "layout", None)
     return None if layout is None else lambda z: layout.predict(z)[:, -queries:]
 

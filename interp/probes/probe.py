@@ -1,7 +1,6 @@
 """probe: what a model's activations say about a quantity, at every hook, with controls."""
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 
 from interp.covariance import Covariance
+from interp.hooks import float64_copy
 from interp.layout import BlockLayout
 from interp.probes.estimators import MLPProbe
 from interp.probes.fitters import make_fitter
@@ -251,4 +251,4 @@ def check_hooks(model: Any, hooks: Sequence[str]) -> None:
 def in_float64(model: Any) -> Any:
     """The model in float64: itself if it is, else a copy."""
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
-    return model if dtypes <= {torch.float64} else deepcopy(model).double()
+    return model if dtypes <= {torch.float64} else float64_copy(model)

@@ -12,6 +12,7 @@ from interp.covariance import Covariance
 from interp.gaussian_process import posterior
 from interp.kernel_rows import KernelRows, sees_the_past
 from interp.layout import BlockLayout
+from interp.unrolling.moments import check_prompts
 
 PINV_RTOL = 1e-10
 WELL_CONDITIONED = 1e-3  # smallest over largest diagonal of the Cholesky factor at which it is trusted
@@ -161,6 +162,8 @@ def check_target(
             f"the prompts do not define the target {target!r}: the model has no layout that says which columns are "
             "inputs and labels; give layout=BlockLayout.standard(x=…, y=…, n_query=…)"
         )
+    if tokens.ndim == 2 and not tokens.is_floating_point():
+        check_prompts(tokens, layout)
     if tokens.shape[-1] != layout.d_model:
         raise ValueError(
             f"the prompts do not define the target {target!r}: they have {tokens.shape[-1]} columns and the layout "

@@ -1,13 +1,12 @@
 """Rule against model: what a certificate is made of."""
 
-from copy import deepcopy
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.hooks import capture, hook_name
+from interp.hooks import capture, float64_copy, hook_name
 from interp.stats import ErrorSummary, central, pooled_errors, relative_errors
 from interp.unrolling.certificate import Certificate, LayerCertificate, LevelCertificate, TaskError
 from interp.unrolling.fit import explained
@@ -26,7 +25,7 @@ def certify(rule: UpdateRule, model: Any, prompts: Any) -> Certificate:
         raise ValueError(
             f"certify: the rule has {rule.depth} layers and the model {model.cfg.n_layers}; unroll this model"
         )
-    copy = deepcopy(model).double()
+    copy = float64_copy(model)
     states = [rule.layout.coordinates(z) for z in residual_states(copy, tokens)]
     predicted = _answer(copy, tokens, rule.read(states[-1]))
     levels: dict[Level, LevelCertificate] = {

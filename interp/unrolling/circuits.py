@@ -93,10 +93,20 @@ def check_attention_only(model: Any) -> None:
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
             raise ValueError(f"unroll: the weight {name} holds NaN or inf; reload or retrain the model")
-        if name.rpartition(".")[2].startswith("b_") and weight.abs().max() > 0:
-            raise ValueError(
-                f"unroll: the bias {name} is not zero, so layers are not cubic; unroll a model without biases"
-            )
+    if biases := attention_biases(model):
+        raise ValueError(
+            f"unroll: the bias {biases[0]} is not zero, so layers are not cubic; unroll a model without biases"
+        )
+
+
+def attention_biases(model: Any) -> list[str]:
+    """The biases of attention that are not zero, by name; TransformerLens's models always have them."""
+    places = [
+        (f"blocks.{layer}.attn.{name}", getattr(block.attn, name, None))
+        for layer, block in enumerate(model.blocks)
+        for name in ("b_Q", "b_K", "b_V", "b_O")
+    ]
+    return [name for name, bias in places if bias is not None and bool(bias.abs().max() > 0)]
 
 
 def _not_exact(reason: str) -> ValueError:

@@ -4,7 +4,6 @@
 read of them: a similarity of rows, the columns it moves, and token-local terms, with the model beside it.
 """
 
-from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.hooks import capture, hook_name
+from interp.hooks import capture, float64_copy, hook_name, is_transformer_lens
 from interp.layout import BlockLayout
 from interp.stats import ErrorSummary, pooled_errors
 from interp.unrolling.kernel_operator_heads import KernelHead, find_columns, read_head
@@ -103,8 +102,13 @@ def kernel_operators(model: Any, layout: BlockLayout | None = None, prompts: Any
     layout = getattr(model, "layout", None) if layout is None else layout
     if not isinstance(layout, BlockLayout) or "x" not in layout.columns:
         raise ValueError("kernel_operators: the model carries no layout with a block x; pass one")
+    if is_transformer_lens(model):
+        raise ValueError(
+            "kernel_operators: a model of TransformerLens is put in words on rows of its residual stream; give "
+            "interp.protocol.Continuous(model, layout)"
+        )
     check_softmax(model, with_prompts=prompts is not None)
-    copy = deepcopy(model).double().requires_grad_(False)
+    copy = float64_copy(model).requires_grad_(False)
     tokens = None if prompts is None else check_prompts(prompts, layout)
     if tokens is None:
         return KernelRule(tuple(KernelLayer(_heads(block, model, layout, None), {}) for block in copy.blocks), layout)

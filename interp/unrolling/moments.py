@@ -17,6 +17,11 @@ def check_prompts(prompts: Any, layout: BlockLayout) -> Float[Tensor, "batch tok
         ValueError: they are no tensor [batch, token, d_model], there is none, the width is another, one is not finite.
     """
     tokens = getattr(prompts, "tokens", prompts)
+    if isinstance(tokens, Tensor) and not tokens.is_floating_point():
+        raise ValueError(
+            "the prompts are numbers of a vocabulary, and this analysis is of regression prompts, real-valued rows "
+            f"[batch, token, {layout.d_model}]; give those, to interp.protocol.Continuous where the model embeds words"
+        )
     if not isinstance(tokens, Tensor) or tokens.ndim != 3 or not len(tokens):
         given = f"a tensor {list(tokens.shape)}" if isinstance(tokens, Tensor) else f"a {type(tokens).__name__}"
         raise ValueError(
