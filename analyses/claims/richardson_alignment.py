@@ -25,7 +25,7 @@ def measure(settings: Settings, sizes: Sizes | None = None) -> Findings:
     for name in (*MODELS, LIKE_GPT2):
         by = causal if name == LIKE_GPT2 else sizes
         for seed, model in zoo.seeds(name).items():
-            found[f"{name} {seed}"] = compared(model, task_of(name), by, settings, None if found else positive)
+            found[f"{name} {seed}"] = compared(model, task_of(name), by, settings, positive)
     built = next(iter(found.values())).built
     assert built is not None
     pairs = {name: each for name, each in found.items() if not name.startswith(LIKE_GPT2)}
@@ -57,22 +57,19 @@ def _mean(values: torch.Tensor, note: str) -> Measurement:
 
 def _of_trained(found: Mapping[str, Comparison]) -> dict[str, Measurement]:
     named = {name: each.names for name, each in found.items()}
+    why = {name: f" ({_refusal(each)})" for name, each in found.items() if not each.names}
     best = {name: nearest(each) for name, each in found.items()}
     paces = {name: _pace(each) for name, each in found.items()}
-    listed = "; ".join(f"{name}: {' = '.join(names) or 'none'}" for name, names in named.items())
+    listed = "; ".join(f"{name}: {' = '.join(names) or 'none'}{why.get(name, '')}" for name, names in named.items())
     text = f"verdicts, the nearest first: {listed}"
-    ties = (
-        "Unpreconditioned Richardson is as near: on inputs that are spread evenly row sums hardly differ, and the two "
-        f"iterations are nearly one; see clustered-contrast. {text}"
-    )
     return {
         "trained": Measurement.exact(sum(PRECONDITIONED_RICHARDSON in names for names in named.values()), text),
-        "alone": Measurement.exact(sum(names == (PRECONDITIONED_RICHARDSON,) for names in named.values()), ties),
+        "alone": Measurement.exact(sum(names == (PRECONDITIONED_RICHARDSON,) for names in named.values()), text),
         "one-step": Measurement.exact(
             sum(linear <= 2 * free for linear, free, _ in paces.values()),
             "A-lin and A of preconditioned Richardson, and its step after each layer: "
             + "; ".join(f"{name}: {linear:.3g}, {free:.3g}, {steps}" for name, (linear, free, steps) in paces.items())
-            + f". Nearest by A: {', '.join(best.values())}. The steps a layer are not equal but roughly geometric",
+            + f". Nearest by A: {', '.join(best.values())}",
         ),
     }
 

@@ -81,10 +81,12 @@ def exact(prompts: Prompts, lam: float) -> Float[Tensor, "prompt query"]:
     return posterior(GaussianProcess().kernel, lam, prompts.A, prompts.C, prompts.B).mean[..., 0]
 
 
-def largest_errors(n: int, lam: float, sizes: Sizes, settings: Settings) -> Float[Tensor, "step prompt"]:
+def largest_errors(
+    n: int, lam: float, sizes: Sizes, settings: Settings, steps: int = MOST_STEPS
+) -> Float[Tensor, "step prompt"]:
     """|f_k − f|, the largest over the queries of each prompt, of the iteration with exact products."""
     prompts, kernel = drawn(n, lam, sizes.prompts, settings), GaussianProcess().kernel
-    alpha = iterate(ITERATION, kernel_system(kernel, lam, prompts.A, prompts.C), MOST_STEPS)
+    alpha = iterate(ITERATION, kernel_system(kernel, lam, prompts.A, prompts.C), steps)
     found = (kernel(prompts.B, prompts.A) @ alpha)[..., 0]
     return (found - exact(prompts, lam)).abs().amax(-1)
 

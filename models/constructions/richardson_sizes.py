@@ -20,6 +20,8 @@ from models.constructions.construction import Construction, PromptShape, check_p
 from models.constructions.richardson import richardson
 from models.constructions.richardson_domain import Domain
 
+MOST_SEGMENTS = 2**14
+
 
 def depth_law(domain: Domain, steps: float) -> float:
     """The largest error of exact Richardson iteration after so many steps."""
@@ -69,10 +71,16 @@ def richardson_for_error(
     Rounding in float32 added at most 1.2e-5 where y_max = 4 and n/λ = 10; an ε of that size is out of its reach.
 
     Raises:
-        ValueError: a number that is not positive; prompts beyond n, y_max or d_max, from `tokens`.
+        ValueError: a number that is not positive; an ε that needs more than 16,384 segments; prompts beyond n, y_max or
+            d_max, from `tokens`.
     """
     check_positive("richardson_for_error", eps=eps)
     domain = Domain(n, lam, bandwidth, y_max, float(n) if d_max is None else d_max)
     steps, m = steps_for(domain, eps / 2), segments_for(domain, eps / 2)
+    if m > MOST_SEGMENTS:
+        least = 2 * width_law(domain, MOST_SEGMENTS)
+        raise ValueError(
+            f"richardson_for_error: eps={eps:g} needs m={m} segments a square; ask for {least:.1g} or more"
+        )
     shape = PromptShape(d, n_query=n_query, n=n)
     return richardson(shape, lam, bandwidth, steps, m, y_max, d_max=d_max, tracked=tracked)

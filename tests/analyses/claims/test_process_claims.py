@@ -32,7 +32,7 @@ TINY = Sizes(groups=2, train=16, test=8, steps=8)
 def test_errors_of_the_iteration_are_those_of_its_eigenvectors():
     """k_q (I − P⁻¹(K + λI))^k α* by an eigendecomposition of the symmetric form."""
     sizes = richardson_laws.Sizes(prompts=3)
-    found = richardson_laws.largest_errors(5, 0.5, sizes, SETTINGS)
+    found = richardson_laws.largest_errors(5, 0.5, sizes, SETTINGS, 8)
     prompts, kernel = richardson_laws.drawn(5, 0.5, 3, SETTINGS), GaussianProcess().kernel
     system = kernel_system(kernel, 0.5, prompts.A, prompts.C)
     root = (system.K.sum(-1) + 0.5).rsqrt()[..., None]

@@ -85,6 +85,11 @@ def test_a_known_row_sum_makes_it_shallower():
     assert richardson_for_error(0.1, 64, 6.4, H, Y_MAX, d_max=16.0).settings["d_max"] == 16.0
 
 
+def test_an_error_out_of_reach_is_refused_with_one_that_is_not():
+    with pytest.raises(ValueError, match=r"eps=1e-08 needs m=\d+ segments a square; ask for (\S+) or more"):
+        richardson_for_error(1e-8, 16, 1.6, 0.3, 4.0)
+
+
 @pytest.mark.parametrize("eps", [0.0, -1.0, math.nan])
 def test_an_error_must_be_positive(eps: float):
     with pytest.raises(ValueError, match="eps must be positive"):
