@@ -15,7 +15,7 @@ from models import zoo
 from models.transformer import HookedTransformer
 
 MODELS, LIKE_GPT2 = ("gp-softmax", "gp-softmax-d2"), "gp-gpt2"
-UNTRAINED = 5
+UNTRAINED, PACE = 5, 1.1
 
 
 def measure(settings: Settings, sizes: Sizes | None = None) -> Findings:
@@ -66,7 +66,7 @@ def _of_trained(found: Mapping[str, Comparison]) -> dict[str, Measurement]:
         "trained": Measurement.exact(sum(PRECONDITIONED_RICHARDSON in names for names in named.values()), text),
         "alone": Measurement.exact(sum(names == (PRECONDITIONED_RICHARDSON,) for names in named.values()), text),
         "one-step": Measurement.exact(
-            sum(linear <= 2 * free for linear, free, _ in paces.values()),
+            sum(linear <= PACE * free for linear, free, _ in paces.values()),
             "A-lin and A of preconditioned Richardson, and its step after each layer: "
             + "; ".join(f"{name}: {linear:.3g}, {free:.3g}, {steps}" for name, (linear, free, steps) in paces.items())
             + f". Nearest by A: {', '.join(best.values())}",
