@@ -1,4 +1,4 @@
-"""The criteria of every claim, each fixed before it was measured; the one changed since is named in its file.
+"""The criteria of every claim, each fixed before it was measured, but for two that were tightened since.
 
 A change of a criterion is a change of these files, and their history says when and why. "EAGLE" in the places is Lutz,
 Gangrade, Daneshmand and Saligrama 2025, arXiv 2509.19702. Signs as everywhere: η < 0 < γ in units of 1/‖A_l‖²;
