@@ -1,0 +1,70 @@
+"""Other people's models: which loader takes a file, and the model as one of ours with its provenance and parity."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from models.foreign import haiku, lsa_layernorm
+from models.foreign.arrays import listed
+from models.foreign.contents import Contents, read_contents
+from models.foreign.layouts import to_layout
+from models.foreign.tokens import TokenForm
+from models.foreign.value import Foreign, ForeignError, Parity
+
+__all__ = [
+    "FORMATS",
+    "Contents",
+    "Foreign",
+    "ForeignError",
+    "Parity",
+    "TokenForm",
+    "find_format",
+    "load",
+    "read_contents",
+    "to_layout",
+]
+
+
+class Loader(Protocol):
+    """What a loader is: a module that knows whether it takes a file, and makes the model of it."""
+
+    NAME: str
+    OPTIONS: tuple[str, ...]
+
+    def takes(self, contents: Contents) -> bool: ...
+
+    def load(self, contents: Contents, **options: Any) -> Foreign: ...
+
+
+FORMATS: dict[str, Any] = {loader.NAME: loader for loader in (haiku, lsa_layernorm)}
+
+
+def find_format(contents: Contents) -> str:
+    """The name of the loader that takes a file.
+
+    Raises:
+        ForeignError: none does.
+    """
+    for name, loader in FORMATS.items():
+        if loader.takes(contents):
+            return name
+    raise ForeignError(
+        f"no loader takes {contents.name}, a {contents.kind} file of {listed(contents.arrays)}; "
+        f"the formats read are {', '.join(FORMATS)}"
+    )
+
+
+def load(path: str | Path, format: str | None = None, **options: Any) -> Foreign:
+    """The model of a foreign file, by the loader that takes it or by `format`; options that are None are not given.
+
+    Raises:
+        ForeignError: the file or an option is refused, in a sentence.
+        ValueError: an option has a wrong value.
+    """
+    if format is not None and format not in FORMATS:
+        raise ForeignError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+    contents = read_contents(path)
+    name = format or find_format(contents)
+    given = {key: value for key, value in options.items() if value is not None}
+    if extra := sorted(set(given) - set(FORMATS[name].OPTIONS)):
+        raise ForeignError(f"the format {name} has no option {extra[0]}; it has {', '.join(FORMATS[name].OPTIONS)}")
+    return FORMATS[name].load(contents, **given)

@@ -1,0 +1,75 @@
+"""torch checkpoints, read with weights_only=True and numpy's scalars as the only addition."""
+
+import io
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.foreign.value import ForeignError
+
+NESTED = ("model_state_dict", "state_dict", "model")
+
+
+def read_torch(data: bytes, where: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state dict of a checkpoint, and what else it holds (sizes, losses, the optimiser's state).
+
+    Raises:
+        ForeignError: the file is truncated or claims more than it holds, asks for a class that is no tensor or number,
+            or has no state dict.
+    """
+    _check_archive(data, where)
+    try:
+        with torch.serialization.safe_globals(_numpy_scalars()):
+            values = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = " ".join(str(error).partition("Please file")[0].split())[:300]
+        raise ForeignError(
+            f"{where} is refused, and nothing in it was run: it holds more than weights ({reason})"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, LookupError, OSError, TypeError, AttributeError) as error:
+        raise ForeignError(f"{where} is no whole torch checkpoint: {' '.join(str(error).split())[:200]}") from error
+    return _state_dict(values, where)
+
+
+def _state_dict(values: Any, where: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not isinstance(values, Mapping):
+        raise ForeignError(f"{where} holds a {type(values).__name__}, not a state dict")
+    for name in NESTED:
+        if isinstance(values.get(name), Mapping):
+            return _tensors(values[name], where), {key: value for key, value in values.items() if key != name}
+    return _tensors(values, where), {}
+
+
+def _tensors(values: Mapping[Any, Any], where: str) -> dict[str, Tensor]:
+    state = {str(name): value for name, value in values.items() if isinstance(value, Tensor)}
+    if not state:
+        raise ForeignError(f"{where} holds no tensors; its entries are {', '.join(map(str, list(values)[:6]))}")
+    return state
+
+
+def _check_archive(data: bytes, where: str) -> None:
+    """Refuse an archive that is truncated, or whose entries claim more bytes than the file has."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            claimed = sum(entry.file_size for entry in archive.infolist())
+    except zipfile.BadZipFile as error:
+        raise ForeignError(f"{where} is truncated or damaged: {error}") from error
+    if claimed > len(data):
+        raise ForeignError(
+            f"{where} claims {claimed:,} bytes of weights and holds {len(data):,}; torch does not compress"
+        )
+
+
+def _numpy_scalars() -> list[Any]:
+    """What `torch.save` writes for a numpy number, under the paths of numpy 1 and 2."""
+    from numpy._core.multiarray import scalar  # pyright: ignore[reportAttributeAccessIssue]
+
+    paths = [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    kinds = [type(np.dtype(code)) for code in ("f2", "f4", "f8", "i4", "i8", "b1")]
+    return [*paths, np.dtype, *kinds, OrderedDict]
