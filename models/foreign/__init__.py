@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-from models.foreign import haiku, lsa_layernorm
+from models.foreign import gpt2_icl, haiku, lsa_layernorm, matrices, merged
 from models.foreign.arrays import listed
 from models.foreign.contents import Contents, read_contents
 from models.foreign.layouts import to_layout
+from models.foreign.matrices import from_matrices
+from models.foreign.merged import from_merged
 from models.foreign.tokens import TokenForm
 from models.foreign.value import Foreign, ForeignError, Parity
 
@@ -18,6 +20,8 @@ __all__ = [
     "Parity",
     "TokenForm",
     "find_format",
+    "from_matrices",
+    "from_merged",
     "load",
     "read_contents",
     "to_layout",
@@ -35,7 +39,7 @@ class Loader(Protocol):
     def load(self, contents: Contents, **options: Any) -> Foreign: ...
 
 
-FORMATS: dict[str, Any] = {loader.NAME: loader for loader in (haiku, lsa_layernorm)}
+FORMATS: dict[str, Any] = {loader.NAME: loader for loader in (gpt2_icl, haiku, lsa_layernorm, matrices, merged)}
 
 
 def find_format(contents: Contents) -> str:
@@ -47,6 +51,11 @@ def find_format(contents: Contents) -> str:
     for name, loader in FORMATS.items():
         if loader.takes(contents):
             return name
+    if gpt2_icl.is_vocabulary_model(contents):
+        raise ForeignError(
+            f"{contents.name} is a model of a vocabulary, which reads words; the analyses here are of regression and "
+            "need a model that reads numbers, such as a GPT-2 with read_in and read_out"
+        )
     raise ForeignError(
         f"no loader takes {contents.name}, a {contents.kind} file of {listed(contents.arrays)}; "
         f"the formats read are {', '.join(FORMATS)}"

@@ -37,10 +37,16 @@ class Contents:
     def name(self) -> str:
         return self.path.name
 
+    @classmethod
+    def in_memory(cls, arrays: Mapping[str, Any]) -> "Contents":
+        """Arrays that never were a file."""
+        return cls(Path("the arrays given"), "memory", arrays)
+
     def provenance(self, loader: str, **options: Any) -> dict[str, Any]:
         """Where a model came from, in plain values."""
         given = {key: value for key, value in options.items() if value is not None}
-        return {"file": self.name, "sha256": self.sha256, "loader": loader, "options": given}
+        source = {"file": None, "sha256": None} if self.kind == "memory" else {"file": self.name, "sha256": self.sha256}
+        return {**source, "loader": loader, "options": given}
 
 
 def read_contents(path: str | Path) -> Contents:

@@ -6,18 +6,16 @@ prediction is minus the last column of the query row unless the layout says othe
 """
 
 import re
-from collections.abc import Sequence
 
-import numpy as np
 from torch import Tensor
 
 from interp.layout import BlockLayout
 from models.foreign.arrays import expect_shape, listed, to_weights
 from models.foreign.contents import Contents
 from models.foreign.layouts import pairs_layout, to_layout
-from models.foreign.stacks import LinearLayer, linear_stack, split_heads, split_output
+from models.foreign.stacks import LinearLayer, linear_stack, split_heads, split_output, stack_forward
 from models.foreign.tokens import CODED, PAIRS, TokenForm
-from models.foreign.value import Array, Foreign, ForeignError, check_parity
+from models.foreign.value import Foreign, ForeignError, check_parity
 
 NAME = "haiku"
 OPTIONS = ("layout", "heads", "layers")
@@ -50,9 +48,8 @@ def load(
     d_model = stack[0].Q.shape[1]
     chosen = pairs_layout(d_model, sign=-1.0) if layout is None else to_layout(layout)
     model = linear_stack(stack, chosen)
-    parity = check_parity(
-        model, lambda z: _forward(stack, z, chosen.n_query), "numpy from the tree's arrays", stream=True
-    )
+    reference = "numpy from the tree's arrays"
+    parity = check_parity(model, lambda z: stack_forward(stack, chosen, z), reference, stream=True)
     options = {"layout": chosen.to_dict(), "heads": heads, "layers": len(stack)}
     assumed = (*_assumptions(layout is None, heads, d_model), *notes)
     return Foreign(model, _form(chosen), contents.provenance(NAME, **options), assumed, parity)
@@ -118,10 +115,3 @@ def _repeat(stack: list[LinearLayer], layers: int | None) -> list[LinearLayer]:
     if len(stack) > 1 or layers < 1:
         raise ForeignError(f"the tree has {len(stack)} layers of its own, which layers={layers} does not fit")
     return stack * layers
-
-
-def _forward(stack: Sequence[LinearLayer], z: Array, n_query: int) -> Array:
-    visible = np.arange(z.shape[1]) < z.shape[1] - n_query
-    for layer in stack:
-        z = z + layer.update(z, visible)
-    return z

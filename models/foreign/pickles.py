@@ -108,7 +108,7 @@ class _Dtype:
 
     __slots__ = ("code", "order")
 
-    def __init__(self, code: str, align: bool = False, copy: bool = True) -> None:
+    def __init__(self, code: str, align: Any = False, copy: Any = True) -> None:
         if not isinstance(code, str) or code[:1] not in "fiubc" or not code[1:].isdigit() or int(code[1:]) > 16:
             raise ForeignError(f"the pickle holds an array of type {code!r}; weights are float arrays")
         self.code, self.order = code, "="

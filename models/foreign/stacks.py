@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -31,12 +32,13 @@ class LinearLayer:
         return {**weights, "W_O": pad(self.O, (0, 0, 0, d_head - self.O.shape[-2]))}
 
     def update(self, z: Array, visible: Array, scale: float = 1.0) -> Array:
-        """The update of rows z [batch, token, d_model] in plain numpy: visible[i, k] is whether row i sees row k."""
-        total = 0.0
-        for Q, K, V, O in zip(*(W.double().numpy() for W in (self.Q, self.K, self.V, self.O)), strict=True):  # noqa: E741
+        """The update of rows z [batch, token, d_model] in plain numpy: visible[h, i, k], does row i see row k."""
+        total = np.zeros_like(z)
+        weights = (W.double().numpy() for W in (self.Q, self.K, self.V, self.O))
+        for Q, K, V, O, seen in zip(*weights, visible, strict=True):  # noqa: E741
             scores = scale * (z @ Q) @ (z @ K).transpose(0, 2, 1)
-            total = total + (scores * visible) @ (z @ V) @ O
-        return total  # pyright: ignore[reportReturnType]
+            total += (scores * seen) @ (z @ V) @ O
+        return total
 
 
 def linear_stack(layers: Sequence[LinearLayer], layout: BlockLayout, scale: str = "none") -> HookedTransformer:
@@ -71,3 +73,11 @@ def split_output(W: Float[Tensor, "width d_model"], heads: int) -> Float[Tensor,
     if W.shape[0] % heads:
         raise ForeignError(f"{W.shape[0]} rows of the output matrix cannot be split into {heads} heads")
     return W.unflatten(0, (heads, -1))
+
+
+def stack_forward(stack: Sequence[LinearLayer], layout: BlockLayout, z: Array, scale: str = "none") -> Array:
+    """The last residual stream of the layers in plain numpy; the scale is "none" or "n"."""
+    visible = layout.allowed(z.shape[1], len(stack[0].Q)).numpy()
+    for layer in stack:
+        z = z + layer.update(z, visible, 1 / layout.n_context(z.shape[1]) if scale == "n" else 1.0)
+    return z

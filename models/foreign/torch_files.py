@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -28,9 +29,10 @@ def read_torch(data: bytes, where: str) -> tuple[dict[str, Tensor], dict[str, An
         with torch.serialization.safe_globals(_numpy_scalars()):
             values = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = " ".join(str(error).partition("Please file")[0].split())[:300]
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        asks = f"it asks for {named[1]}" if named else "it is no plain state dict"
         raise ForeignError(
-            f"{where} is refused, and nothing in it was run: it holds more than weights ({reason})"
+            f"{where} is refused, and nothing in it was run: {asks}, where only tensors, numbers and text are read"
         ) from error
     except (RuntimeError, EOFError, ValueError, LookupError, OSError, TypeError, AttributeError) as error:
         raise ForeignError(f"{where} is no whole torch checkpoint: {' '.join(str(error).split())[:200]}") from error
