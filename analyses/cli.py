@@ -5,7 +5,17 @@ from collections.abc import Sequence
 
 import typer
 
-from analyses import decode_model, identify_model, list_models, probe_model, reproduce, train_model, unroll_model
+from analyses import (
+    decode_model,
+    identify_model,
+    import_model,
+    inspect_model,
+    list_models,
+    probe_model,
+    reproduce,
+    train_model,
+    unroll_model,
+)
 from analyses.terminal import run_app
 
 app = typer.Typer(
@@ -15,6 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("models")(list_models.command)
+app.command("inspect")(inspect_model.command)
+app.command("import")(import_model.command)
 app.command("unroll")(unroll_model.command)
 app.command("identify")(identify_model.command)
 app.command("decode")(decode_model.command)

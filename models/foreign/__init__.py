@@ -1,12 +1,9 @@
 """Other people's models: which loader takes a file, and the model as one of ours with its provenance and parity."""
 
-from pathlib import Path
-from typing import Any, Protocol
-
-from models.foreign import gpt2_icl, haiku, lsa_layernorm, matrices, merged
-from models.foreign.arrays import listed
 from models.foreign.contents import Contents, read_contents
+from models.foreign.inspection import Inspection, inspect
 from models.foreign.layouts import to_layout
+from models.foreign.loading import FORMATS, find_format, load
 from models.foreign.matrices import from_matrices
 from models.foreign.merged import from_merged
 from models.foreign.tokens import TokenForm
@@ -17,63 +14,14 @@ __all__ = [
     "Contents",
     "Foreign",
     "ForeignError",
+    "Inspection",
     "Parity",
     "TokenForm",
     "find_format",
     "from_matrices",
     "from_merged",
+    "inspect",
     "load",
     "read_contents",
     "to_layout",
 ]
-
-
-class Loader(Protocol):
-    """What a loader is: a module that knows whether it takes a file, and makes the model of it."""
-
-    NAME: str
-    OPTIONS: tuple[str, ...]
-
-    def takes(self, contents: Contents) -> bool: ...
-
-    def load(self, contents: Contents, **options: Any) -> Foreign: ...
-
-
-FORMATS: dict[str, Any] = {loader.NAME: loader for loader in (gpt2_icl, haiku, lsa_layernorm, matrices, merged)}
-
-
-def find_format(contents: Contents) -> str:
-    """The name of the loader that takes a file.
-
-    Raises:
-        ForeignError: none does.
-    """
-    for name, loader in FORMATS.items():
-        if loader.takes(contents):
-            return name
-    if gpt2_icl.is_vocabulary_model(contents):
-        raise ForeignError(
-            f"{contents.name} is a model of a vocabulary, which reads words; the analyses here are of regression and "
-            "need a model that reads numbers, such as a GPT-2 with read_in and read_out"
-        )
-    raise ForeignError(
-        f"no loader takes {contents.name}, a {contents.kind} file of {listed(contents.arrays)}; "
-        f"the formats read are {', '.join(FORMATS)}"
-    )
-
-
-def load(path: str | Path, format: str | None = None, **options: Any) -> Foreign:
-    """The model of a foreign file, by the loader that takes it or by `format`; options that are None are not given.
-
-    Raises:
-        ForeignError: the file or an option is refused, in a sentence.
-        ValueError: an option has a wrong value.
-    """
-    if format is not None and format not in FORMATS:
-        raise ForeignError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
-    contents = read_contents(path)
-    name = format or find_format(contents)
-    given = {key: value for key, value in options.items() if value is not None}
-    if extra := sorted(set(given) - set(FORMATS[name].OPTIONS)):
-        raise ForeignError(f"the format {name} has no option {extra[0]}; it has {', '.join(FORMATS[name].OPTIONS)}")
-    return FORMATS[name].load(contents, **given)
