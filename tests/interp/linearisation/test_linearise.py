@@ -187,7 +187,7 @@ def test_a_model_without_the_hook_points_is_refused_in_a_sentence():
     model = built(**KINDS["GELU and norms"])
     for name in [name for name in model.hook_dict if name.endswith("hook_scale")]:
         del model.hook_dict[name]
-    with pytest.raises(ValueError, match="no hook point '….hook_scale'"):
+    with pytest.raises(ValueError, match=r"no hook point '….hook_scale'"):
         freeze(model, prompts())
     model = built(**KINDS["ReLU"])
     del model.hook_dict["blocks.1.mlp.hook_post"]
