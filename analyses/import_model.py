@@ -17,6 +17,7 @@ from analyses.inspect_model import (
     Layout,
     Scale,
     Transposed,
+    answer_of,
     what_can_be_asked,
 )
 from analyses.subject import check_family
@@ -50,7 +51,7 @@ class Imported:
         lines = [
             f"stored    {self.reference}, from {source['file']} by the loader {source['loader']}",
             f"checked   {checked}",
-            f"layout    {layout.widths}, answer {layout.sign:+g} · {layout.readout}",
+            f"layout    {layout.widths}, answer {answer_of(self.foreign.model)}",
             f"prompts   {task}",
             *(f"assumed   {note}" for note in self.foreign.notes),
             *(f"{command:<9} {answer}" for command, answer in self.asks.items()),

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from analyses.subject import check_pairs
 from analyses.terminal import run_command, to_json
 from interp.unrolling.circuits import check_unrollable
 from models import foreign
 from models.foreign import Inspection, TokenForm
-from models.foreign.tokens import ALTERNATING
 from models.transformer import HookedTransformer
 
 SHAPES = 12
@@ -51,12 +51,9 @@ def what_can_be_asked(model: HookedTransformer, form: TokenForm | None) -> dict[
     return {"unroll": exact or YES, "identify": exact or shape or YES, "decode": shape or YES, "probe": shape or YES}
 
 
-def check_pairs(model: HookedTransformer, form: TokenForm | None) -> None:
-    """Raise unless a row of the prompt holds an input and its label, as decoding and probing take it."""
-    if form is not None and form.name == ALTERNATING:
-        raise ValueError("inputs and labels sit in tokens of their own; the hooks of the model can be read from Python")
-    if model.layout.readout not in model.layout.columns or len(model.layout.columns) < 2:
-        raise ValueError(f"the layout has the blocks {model.layout.widths}, and needs inputs and labels; give --layout")
+def answer_of(model: HookedTransformer) -> str:
+    """Where the model answers, in a word."""
+    return "of its own read-out" if model.cfg.d_out is not None else f"{model.layout.sign:+g} · {model.layout.readout}"
 
 
 def _refusal(check: Callable[[], None]) -> str | None:
@@ -92,9 +89,12 @@ def _model_lines(entry: Inspection, model: HookedTransformer) -> list[str]:
     parts = [f"{cfg.n_layers} layers of {cfg.n_heads} heads", f"width {cfg.d_model}", f"attention {cfg.kernel}"]
     parts += ["attention only" if cfg.attn_only else f"MLPs of {cfg.d_mlp} {cfg.act_fn} units"]
     parts += ["layer norm" + (" before and after" if cfg.post_norm else "")] if cfg.normalization_type else []
-    answer = "its own read-out" if cfg.d_out is not None else f"{layout.sign:+g} · {layout.readout}"
     form = "unknown: build them yourself" if entry.form is None else entry.form.name
-    return [f"  model     {', '.join(parts)}", f"  layout    {layout.widths}, answer {answer}", f"  tokens    {form}"]
+    return [
+        f"  model     {', '.join(parts)}",
+        f"  layout    {layout.widths}, answer {answer_of(model)}",
+        f"  tokens    {form}",
+    ]
 
 
 def _values(entry: Inspection, asks: dict[str, str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 
 from interp import BlockLayout
 from models import checkpoints, zoo
-from models.foreign.tokens import TokenForm
+from models.foreign.tokens import ALTERNATING, TokenForm
 from models.prompts import LogUniformSpectrum, PromptFamily, Prompts, family_from_dict
 from models.training import pick_device
 from models.transformer import HookedTransformer
@@ -81,6 +81,16 @@ def check_family(family: PromptFamily, model: HookedTransformer, form: TokenForm
             f"the task's {family.widths[0]} input columns, {family.widths[1]} label columns and {family.queries} query "
             f"rows make tokens of {found} columns, {form.name}, and the model takes {expected} columns and "
             f"{model.layout.n_query} query rows; give the task it was trained on"
+        )
+
+
+def check_pairs(model: HookedTransformer, form: TokenForm | None) -> None:
+    """Raise unless a row of the prompt holds an input and its label, as decoding and probing take it."""
+    widths = model.layout.widths
+    if (form is not None and form.name == ALTERNATING) or len(widths) < 2:
+        raise ValueError(
+            f"the model's tokens hold an input or a label, never both (blocks {widths}), and this analysis takes rows "
+            "of both; its activations can be read from Python with interp.hooks.capture"
         )
 
 

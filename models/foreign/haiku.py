@@ -20,6 +20,7 @@ from models.foreign.value import Foreign, ForeignError, check_parity
 NAME = "haiku"
 OPTIONS = ("layout", "heads", "layers")
 ROLES = {"key": "K", "query": "Q", "value": "V", "linear": "O", "output": "O"}
+_UNSAID = "the answer is +y, for the layout does not say where it is; interp.readout finds where a model answers"
 
 
 def takes(contents: Contents) -> bool:
@@ -51,7 +52,8 @@ def load(
     reference = "numpy from the tree's arrays"
     parity = check_parity(model, lambda z: stack_forward(stack, chosen, z), reference, stream=True)
     options = {"layout": chosen.to_dict(), "heads": heads, "layers": len(stack)}
-    assumed = (*_assumptions(layout is None, heads, d_model), *notes)
+    unsaid = isinstance(layout, str) and "readout" not in layout
+    assumed = (*_assumptions(layout is None, heads, d_model), *((_UNSAID,) if unsaid else ()), *notes)
     return Foreign(model, _form(chosen), contents.provenance(NAME, **options), assumed, parity)
 
 

@@ -9,7 +9,7 @@ import io
 import math
 import pickle
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def read_pickle(data: bytes, where: str) -> Any:
     """
     try:
         _scan(data, where)
-        return _arrays(_Unpickler(io.BytesIO(data), where).load())
+        return _arrays(_Unpickler(io.BytesIO(data), where).load(), iter(range(len(data))))
     except ForeignError:
         raise
     except _FAILURES as error:
@@ -182,12 +182,14 @@ _STAND_INS: dict[tuple[str, str], Any] = {
 }
 
 
-def _arrays(value: Any) -> Any:
-    """The tree with arrays in place of the stand-ins."""
+def _arrays(value: Any, left: Iterator[int]) -> Any:
+    """The tree with arrays in place of the stand-ins; `left` runs out where entries shared many times unfold."""
+    if next(left, None) is None:
+        raise ForeignError("the pickle unfolds to more entries than it has bytes")
     if isinstance(value, dict):
-        return {key: _arrays(entry) for key, entry in value.items()}
+        return {key: _arrays(entry, left) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_arrays(entry) for entry in value)
+        return type(value)(_arrays(entry, left) for entry in value)
     if isinstance(value, _PickledArray):
         return value.array
     if value is None or isinstance(value, str | bytes | int | float):

@@ -38,6 +38,14 @@ def array_pickle(reconstruct: str, state: str) -> bytes:
 FLOAT64 = "cnumpy\ndtype\n(S'f8'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb"
 
 
+def doubled(times: int) -> list:
+    """A list of two lists, the same, of two lists, the same, …"""
+    value: list = []
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
 def write(tmp_path: Path, data: bytes, name: str = "theirs") -> Path:
     path = tmp_path / name
     path.write_bytes(data)
@@ -74,6 +82,7 @@ def test_a_torch_file_that_runs_a_command_is_refused_and_runs_nothing(tmp_path: 
         (b"\x80\x04cnumpy\nndarray\n)\x81.", "its pickle uses NEWOBJ"),
         (b"\x80\x04r\xff\xff\xff\x7f.", "numbers more objects than it has bytes"),
         (b"\x80\x04\x8e" + struct.pack("<Q", 10**10) + b"abc.", "no pickle of arrays, or it is truncated"),
+        (pickle.dumps(doubled(60)), "unfolds to more entries than it has bytes"),
         (pickle.dumps(GOOD)[:-30], "no pickle of arrays, or it is truncated"),
         (pickle.dumps({"a": np.array([None])}), "holds an array of type 'O8'"),
         (pickle.dumps({"a": np.array(["x"])}), "holds an array of type 'U1'"),
