@@ -76,9 +76,15 @@ class Asked:
             return dict(capture(self.model, tokens, names))
         check_names(self.model, names)
         found: Values = {}
-        keep = [(name, lambda z, hook: found.__setitem__(hook.name, z.detach())) for name in names]
+
+        def keep(name: str) -> Any:  # by the name asked for: a hook point can have several
+            return lambda z, hook: found.__setitem__(name, z.detach())
+
         with torch.no_grad():
-            self(tokens, keep)
+            self(tokens, [(name, keep(name)) for name in names])
+        absent = [name for name in names if name not in found]
+        if absent:
+            raise ValueError(f"the hook point {absent[0]!r} exists but did not fire in this forward pass")
         return {name: found[name] for name in names}
 
 
@@ -144,9 +150,6 @@ def frozen_hooks(points: Points, values: Values) -> list[tuple[str, Any]]:
     """Hooks that put frozen values in place of the model's own."""
     current: Values = {}
 
-    def constant(name: str) -> Any:
-        return lambda z, hook: values[name]
-
     def keep(name: str) -> Any:
         return lambda u, hook: current.__setitem__(name, u)
 
@@ -154,8 +157,12 @@ def frozen_hooks(points: Points, values: Values) -> list[tuple[str, Any]]:
         return lambda f, hook: values[post] + values[post + GATE] * (current[pre] - values[pre])
 
     mlps = zip(points.pre, points.post, strict=True)
-    held = [(name, constant(name)) for name in (*points.scales, *points.patterns)]
+    held = [(name, _constant(values[name])) for name in (*points.scales, *points.patterns)]
     return [*held, *(hook for pre, post in mlps for hook in ((pre, keep(pre)), (post, unit(pre, post))))]
+
+
+def _constant(value: Tensor) -> Any:
+    return lambda z, hook: value
 
 
 def freeze(
@@ -204,7 +211,10 @@ def _asked(model: Any, layout: BlockLayout | None) -> Asked:
     for name, weight in network.named_parameters():
         if not weight.isfinite().all():
             raise ValueError(f"linearise: the weight {name} holds NaN or inf; reload or retrain the model")
-    return Asked(deepcopy(network).double().eval(), own if layout is None else layout)
+    copy = deepcopy(network).double().eval()
+    if isinstance(getattr(copy.cfg, "dtype", None), torch.dtype):
+        copy.cfg.dtype = torch.float64  # to which TransformerLens's norms cast what they return
+    return Asked(copy, own if layout is None else layout)
 
 
 def _tokens(prompts: Any) -> Float[Tensor, "prompt token width"]:
@@ -252,7 +262,7 @@ def _check_edits(asked: Asked, tokens: Tensor, points: Points, values: Values) -
     with torch.no_grad():
         clean = asked(some)
         for part, names in points.edited.items():
-            edits = [asked(some, [(name, lambda z, hook: values[hook.name][:2] / 2)]) for name in names]
+            edits = [asked(some, [(name, _constant(values[name][:2] / 2))]) for name in names]
             if names and all(torch.equal(edit, clean) for edit in edits):
                 raise ValueError(
                     f"linearise: halving the values at {names[0]!r} does not move the answer, so the model ignores "
