@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import typer
 
 from analyses import (
+    analyse_model,
     decode_model,
     identify_model,
     import_model,
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command("models")(list_models.command)
 app.command("inspect")(inspect_model.command)
 app.command("import")(import_model.command)
+app.command("analyse")(analyse_model.command)
 app.command("unroll")(unroll_model.command)
 app.command("identify")(identify_model.command)
 app.command("decode")(decode_model.command)

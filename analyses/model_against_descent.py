@@ -55,8 +55,8 @@ class Loss:
     def __str__(self) -> str:
         f = self.factor
         text = (
-            f"{self.name} {f * self.mse:.4f} ± {f * self.error:.4f} on {self.prompts} prompts; batches of {self.batch} "
-            f"give {f * self.lowest:.4f} … {f * self.highest:.4f}"
+            f"{self.name} {f * self.mse:.4g} ± {f * self.error:.2g} on {self.prompts} prompts; batches of {self.batch} "
+            f"give {f * self.lowest:.4g} … {f * self.highest:.4g}"
         )
         if self.recorded is None:
             return text
@@ -80,7 +80,7 @@ class Rival:
     """Tuned gradient steps on the same prompts; `gap` is the model's error less the rival's, with its standard error.
 
     Args:
-        steps: how many.
+        steps: how many. `nearer`: the share of prompts on which the rival is nearer to the target than the model.
         coefficients: of B (AᵀA)^{j−1} AᵀC, j = 1 … steps, of least squares on other prompts; of one, the step size.
     """
 
@@ -89,6 +89,7 @@ class Rival:
     mse: float
     gap: float
     gap_error: float
+    nearer: float
 
     @property
     def verdict(self) -> str:
@@ -102,12 +103,12 @@ class Rival:
         size = f"(step size {self.coefficients[0]:.4g}) " if self.steps == 1 else ""
         what = "one tuned gradient step" if self.steps == 1 else f"the best first-order method of {self.steps} steps"
         return (
-            f"{what} {size}{self.verdict} the model: {name} {factor * self.mse:.4f}, the model's less its own "
-            f"{factor * self.gap:+.4f} ± {factor * self.gap_error:.4f}"
+            f"{what} {size}{self.verdict} the model: {name} {factor * self.mse:.4g}, the model's less its own "
+            f"{factor * self.gap:+.4g} ± {factor * self.gap_error:.2g}; nearer on {self.nearer:.0%} of the prompts"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("steps", "mse", "gap", "gap_error", "verdict")
+        names = ("steps", "mse", "gap", "gap_error", "nearer", "verdict")
         return {**{name: getattr(self, name) for name in names}, "coefficients": list(self.coefficients)}
 
 
@@ -193,4 +194,5 @@ def _rival(coefficients: Tensor, directions: Tensor, target: Tensor, own: Tensor
         squared.mean().item(),
         gap.mean().item(),
         gap.std().item() / len(gap) ** 0.5,
+        (gap > 0).double().mean().item(),
     )

@@ -36,7 +36,7 @@ class GradientShare:
 
     def __str__(self) -> str:
         return (
-            f"effective step size {self.step:.4f} ± {self.step_error:.4f} (prediction on x_qᵀXᵀy, no constant); the "
+            f"effective step size {self.step:.4g} ± {self.step_error:.2g} (prediction on x_qᵀXᵀy, no constant); the "
             f"step is a share 1 − res/var = {self.share:.4f} of the prediction"
         )
 

@@ -88,15 +88,15 @@ class Terms:
         lines = [f"  {'term':<34}{'share':>10}{'by words':>10}{'rms':>10}{'mean':>10}"]
         for term in shown:
             label = f"layer {term.layer}: {term}" if several and term.layer is not None else str(term)
-            cells = f"{term.share:>10.4f}{term.word_share:>10.4f}{term.rms:>10.4f}{term.mean:>10.4f}"
+            cells = f"{term.share:>10.4f}{term.word_share:>10.4f}{term.rms:>10.3g}{term.mean:>10.3g}"
             lines.append(f"  {label:<34}{cells}")
         if others:
             label, share = f"{len(others)} others, each below {least:g}", sum(term.share for term in others)
             words, mean = (sum(getattr(term, name) for term in others) for name in ("word_share", "mean"))
-            lines.append(f"  {label:<34}{share:>10.4f}{words:>10.4f}{'':>10}{mean:>10.4f}")
+            lines.append(f"  {label:<34}{share:>10.4f}{words:>10.4f}{'':>10}{mean:>10.3g}")
         total, mean = (sum(getattr(term, name) for term in self.terms) for name in ("share", "mean"))
         words = sum(term.word_share for term in self.terms)
-        return "\n".join([*lines, f"  {'all':<34}{total:>10.4f}{words:>10.4f}{'':>10}{mean:>10.4f}"])
+        return "\n".join([*lines, f"  {'all':<34}{total:>10.4f}{words:>10.4f}{'':>10}{mean:>10.3g}"])
 
 
 Key = tuple[int | None, str, tuple[str, str] | None]

@@ -41,11 +41,11 @@ def test_the_model_with_a_positional_code():
     [("lsa_1layer_layernorm.pt", 9.70, "beats"), ("lsa_2layer_layernorm.pt", 5.79, "loses to")],
 )
 def test_the_models_with_norms(name: str, mse: float, verdict: str):
-    """Re-implemented MSE 9.70 and 5.79; one tuned gradient step 6.55: better than one layer, worse than two."""
+    """Re-implemented MSE 9.70 and 5.79. One tuned step, d = 20, n = 41, γ = 1/(n + d + 1), has d (1 − n γ) = 6.77."""
     config = Config(published(name), task="StandardRegression", rows=41, prompts=4096, linearised=4)
     found = run(config)
     loss, rival = found.standing.loss, found.standing.rivals[0]
     assert abs(loss.mse - mse) < 4 * loss.error
-    assert rival.verdict == verdict and rival.mse == pytest.approx(6.55, rel=0.06)
+    assert rival.verdict == verdict and rival.mse == pytest.approx(20 * (1 - 41 / 62), rel=0.08)
     assert found.rule is None and found.frozen.freezing.own <= 1e-10 < 0.05 < found.frozen.freezing.other
     assert found.frozen.linearisation.error_at_the_point <= 1e-10

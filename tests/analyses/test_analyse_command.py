@@ -73,6 +73,7 @@ def test_the_rival_is_the_best_step_on_other_prompts_and_the_verdict_follows():
     perfect = stand(lambda p: p.target, family, 2000, 2, 0, recorded=0.0, half=True)
     assert [rival.verdict for rival in perfect.rivals] == ["loses to", "loses to"]
     assert perfect.loss.inside and perfect.loss.mse == 0 and perfect.rivals[1].mse < perfect.rivals[0].mse
+    assert perfect.rivals[0].nearer == 0
     zero = stand(lambda p: 1e-9 * p.target, family, 2000, 1, 0)
     assert zero.rivals[0].verdict == "beats"
     fitted = family.sample(1024, seed=1 * 10_007)
