@@ -6,8 +6,11 @@ from collections.abc import Sequence
 import typer
 
 from analyses import (
+    ablate_model,
     analyse_model,
+    compare_model,
     decode_model,
+    heads_model,
     identify_model,
     import_model,
     inspect_model,
@@ -33,6 +36,9 @@ app.command("unroll")(unroll_model.command)
 app.command("identify")(identify_model.command)
 app.command("decode")(decode_model.command)
 app.command("probe")(probe_model.command)
+app.command("heads")(heads_model.command)
+app.command("ablate")(ablate_model.command)
+app.command("compare")(compare_model.command)
 app.command("train")(train_model.command)
 app.command("reproduce")(reproduce.command)
 

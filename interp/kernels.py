@@ -7,10 +7,13 @@ weighs the values. Two kinds of similarity:
 - score functions: score = scale · s(q, k), pattern = exp(score).
 
 Row normalisation "sum" divides a row by its sum over the visible keys; softmax is "exp" with "sum".
+
+`KERNELS` gives the usual ones names; `register_kernel` adds others.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,6 +25,7 @@ FEATURE_MAPS: dict[str, FeatureMap] = {
     "linear": lambda u: u,
     "relu": torch.relu,
     "elu1": lambda u: torch.nn.functional.elu(u) + 1,
+    "uniform": lambda u: torch.ones_like(u[..., :1]) + 0 * u[..., :1],
 }
 SCORE_FUNCTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "exp": lambda q, k, scale: (scale * q) @ k.mT,
@@ -51,8 +55,8 @@ class AttentionKernel:
     """Which similarity, which row normalisation, which scale.
 
     Args:
-        similarity: a feature map ("linear", "relu", "elu1", or "learned", whose φ the model owns) or a score function
-            ("exp": q·k, "gaussian": -‖q-k‖²/2, "laplace": -‖q-k‖, all exponentiated).
+        similarity: a feature map ("linear", "relu", "elu1", "uniform": the constant 1, or "learned", whose φ the model
+            owns) or a score function ("exp": q·k, "gaussian": -‖q-k‖²/2, "laplace": -‖q-k‖, all exponentiated).
         normalisation: "none" or "sum" (a row is divided by its sum over the keys it sees).
         scale: "none", "sqrt_d_head" (1/√d_head) or "n" (1/number of context rows), multiplied into the scores.
     """
@@ -108,7 +112,16 @@ class AttentionKernel:
         learned: FeatureMap | None = None,
     ) -> Float[Tensor, "*batch query key"]:
         """Scores before masking, exponential and normalisation."""
-        scale = self.scale_factor(q.shape[-1], n_context)
+        return self.scores_at(self.scale_factor(q.shape[-1], n_context), q, k, learned)
+
+    def scores_at(
+        self,
+        scale: float,
+        q: Float[Tensor, "*batch query d_head"],
+        k: Float[Tensor, "*batch key d_head"],
+        learned: FeatureMap | None = None,
+    ) -> Float[Tensor, "*batch query key"]:
+        """`scores` with another number in place of the kernel's own scale."""
         if self.is_feature_map:
             phi = self.feature_map(learned)
             return (scale * phi(q)) @ phi(k).mT
@@ -130,6 +143,36 @@ class AttentionKernel:
         if self.normalisation == "sum":
             return _masked_softmax(scores, allowed, blind_rows)
         return torch.where(allowed, torch.where(allowed, scores, 0).exp(), 0)
+
+
+KERNELS: dict[str, AttentionKernel] = {
+    "softmax": AttentionKernel("exp", "sum"),
+    "linear": AttentionKernel("linear"),
+    "relu": AttentionKernel("relu"),
+    "elu1": AttentionKernel("elu1", "sum"),
+    "exp": AttentionKernel("exp"),
+    "gaussian": AttentionKernel("gaussian", "sum"),
+    "laplace": AttentionKernel("laplace", "sum"),
+    "uniform": AttentionKernel("uniform", "sum"),
+}
+"""By name, as they are used in the literature: softmax, elu1 (Katharopoulos et al. 2020) and the smoothers gaussian,
+laplace and uniform have normalised rows; linear, relu and exp have not. None states a scale."""
+
+
+def register_kernel(name: str, kernel: AttentionKernel) -> None:
+    """Give a kernel a name; a second name for the same kernel is fine, another kernel under a name in use is not."""
+    if KERNELS.get(name, kernel) != kernel:
+        raise ValueError(f"the kernel name {name!r} is taken by {KERNELS[name]}; choose another")
+    KERNELS[name] = kernel
+
+
+def kernel_named(name: str) -> AttentionKernel:
+    """The kernel of a name; an unknown one is refused with the nearest that are known."""
+    if name not in KERNELS:
+        near = get_close_matches(name.lower(), KERNELS, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"unknown kernel {name!r}{hint} (known: {', '.join(KERNELS)})")
+    return KERNELS[name]
 
 
 def divide_by_total(

@@ -82,9 +82,9 @@ class Attention(nn.Module):
         return FactoredMatrix(self.W_V, self.W_O)
 
     def forward(self, z: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
-        q = self.hook_q(_project(z, self.W_Q, self.b_Q)).transpose(1, 2)
-        k = self.hook_k(_project(z, self.W_K, self.b_K)).transpose(1, 2)
-        v = self.hook_v(_project(z, self.W_V, self.b_V)).transpose(1, 2)
+        q = self.hook_q(project(z, self.W_Q, self.b_Q)).transpose(1, 2)
+        k = self.hook_k(project(z, self.W_K, self.b_K)).transpose(1, 2)
+        v = self.hook_v(project(z, self.W_V, self.b_V)).transpose(1, 2)
         mixed = self._by_pattern(q, k, v) if self.forms_pattern() else self._by_sums(q, k, v)
         mixed = self.hook_z(mixed.transpose(1, 2))
         return functional.linear(mixed.flatten(-2), self.W_O.flatten(0, 1).T, self.b_O)
@@ -117,8 +117,9 @@ class Attention(nn.Module):
         return torch.stack([attend(*head, n_context, self.layout.machines) for head in heads], dim=1)
 
 
-def _project(
+def project(
     z: Float[Tensor, "batch token d_model"], W: Float[Tensor, "head d_model d_head"], b: Tensor | None
 ) -> PerHead:
+    """z W + b of every head."""
     flat = functional.linear(z, W.mT.flatten(0, 1), None if b is None else b.flatten())
     return flat.unflatten(-1, (W.shape[0], W.shape[-1]))

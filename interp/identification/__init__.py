@@ -9,6 +9,7 @@ from interp.identification.evidence import gather
 from interp.identification.families import TWO_WORDS, Fitter, preconditioned_descent, two_word_family
 from interp.identification.functional import functional_descent
 from interp.identification.patterns import averaging, heavy_ball, ridge_descent
+from interp.identification.richardson import preconditioned_richardson
 from interp.identification.verdict import Identification, Ranked, decide, effective_degree
 from interp.layout import BlockLayout
 from interp.unrolling import UpdateRule, layout_of, unroll
@@ -35,7 +36,8 @@ def identify(subject: Any, prompts: Any = None, layout: BlockLayout | None = Non
     compared by how many numbers they leave free at this depth, and the smallest wins; equals are a tie.
 
     Args:
-        subject: what `unroll` returned, or a hooked model, attention-only, with linear or other kernels.
+        subject: what `unroll` returned, or a hooked model, attention-only, with linear or other kernels; or, with
+            prompts, one of softmax attention with MLPs, which is preconditioned Richardson or unknown.
         prompts: tokens [batch, token, d_model], or a value with such `.tokens`, on which the families are compared in
             function space; without them distances are of weights, in which columns that are constant count for little.
         layout: of a model that does not carry its own.
@@ -48,6 +50,8 @@ def identify(subject: Any, prompts: Any = None, layout: BlockLayout | None = Non
     layout = layout_of(subject, layout)
     tokens = None if prompts is None else check_prompts(prompts, layout)
     kernel = getattr(subject.cfg, "kernel", None)
+    if tokens is not None and str(kernel) == "softmax" and not subject.cfg.attn_only:
+        return _of_softmax(subject, layout, tokens)
     if kernel is None or kernel.is_linear or kernel.normalisation != "none":
         return _of_rule(unroll(subject, layout), tokens)
     return _of_kernel(subject, layout, tokens)
@@ -69,3 +73,9 @@ def _of_kernel(model: Any, layout: BlockLayout, tokens: Tensor | None) -> Identi
     fit = functional_descent(model, layout)
     exact = None if tokens is None else layout.predict(residual_states(model, tokens)[-1])
     return decide([] if fit is None else [fit], model.cfg.n_layers, None, tokens, exact)
+
+
+def _of_softmax(model: Any, layout: BlockLayout, tokens: Tensor) -> Identification:
+    fit = preconditioned_richardson(model, layout, tokens)
+    exact = layout.predict(residual_states(model, tokens)[-1].double())
+    return decide([fit], model.cfg.n_layers, None, tokens, exact)

@@ -13,7 +13,7 @@ from interp.probes.fitters import RidgeFitter
 from interp.probes.probe import Settings, check_hooks, group_by_reading, in_float64
 from interp.probes.stream import ModelSource, batches, by_rows, read_hooks
 from interp.probes.study import Study
-from interp.probes.targets import check_target
+from interp.probes.targets import alternates, check_target
 from interp.unrolling.moments import check_prompts
 
 RANK_RTOL = 1e-10
@@ -72,15 +72,21 @@ def eraser(
     """
     chosen = Settings.of(settings)
     layout = check_target(
-        target, layout or getattr(model, "layout", None), getattr(prompts, "tokens", prompts), chosen.ridge
+        target,
+        layout or getattr(model, "layout", None),
+        getattr(prompts, "tokens", prompts),
+        chosen.ridge,
+        chosen.covariance,
     )
-    (reading,) = group_by_reading([target], chosen.reading, odd=False)
+    alternating = alternates(getattr(prompts, "tokens", prompts), layout)
+    (reading,) = group_by_reading([target], chosen.reading, False, alternating)
     if reading.kind not in BY_SINGLE_ROWS:
         raise ValueError(f"eraser: the reading must be one of {', '.join(BY_SINGLE_ROWS)}, got {reading.kind!r}")
     model, tokens = in_float64(model), check_prompts(prompts, layout)
     check_hooks(model, [hook])
-    reading.check(target, layout, tokens.shape[1])
-    moments = _moments(Study(tokens, layout, reading, [target], 0, chosen.ridge, chosen.batch), model, hook)
+    reading.check(target, layout, tokens.shape[1], alternating)
+    numbers = chosen.ridge, chosen.batch, chosen.seed, chosen.covariance
+    moments = _moments(Study(tokens, layout, reading, [target], 0, *numbers), model, hook)
     width = _width(model, tokens[:1], hook)
     cross = (moments.cross / moments.spread.sqrt()).view(-1, width, moments.cross.shape[1])
     U, sizes, _ = torch.linalg.svd(cross.transpose(0, 1).flatten(1), full_matrices=False)

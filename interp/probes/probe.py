@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from interp.covariance import Covariance
 from interp.layout import BlockLayout
 from interp.probes.estimators import MLPProbe
 from interp.probes.fitters import make_fitter
@@ -16,7 +17,7 @@ from interp.probes.readings import ENTRIES, LINEAR, MOMENTS, Reading, default_re
 from interp.probes.report import LayerScore, ProbeReport
 from interp.probes.stream import Edits, ModelSource, PromptSource, depth_hooks, odd_in_tokens
 from interp.probes.study import Found, Study
-from interp.probes.targets import BY_ROW, MEANING, check_target
+from interp.probes.targets import BY_ROW, MEANING, alternates, check_target, row_role
 from interp.probes.untrained import randomised
 from interp.unrolling.moments import check_prompts
 
@@ -36,7 +37,8 @@ class Settings:
         estimator: "ridge", "mlp" (64 hidden units), or an `MLPProbe` with other settings.
         alphas, relative: penalties or one, by default 20 from 1e-10 to 100, in units of the Gram matrix's
             mean eigenvalue.
-        ridge: λ of the targets w, prediction and dual; 0 for least squares.
+        ridge: λ of the targets that solve; 0 for least squares.
+        covariance: of the functions, for row-sums, kernel-dual and kernel-prediction.
         held_out: share of the prompts, the last ones, on which R² is measured.
         batch: prompts a forward pass: memory grows with it and not with the number of prompts (MLPs apart).
         seed: of shuffling, of the untrained weights and of MLPs.
@@ -47,6 +49,7 @@ class Settings:
     alphas: float | Sequence[float] = PENALTIES
     relative: bool = True
     ridge: float = 0.0
+    covariance: Covariance | None = None
     held_out: float = 0.25
     batch: int = 256
     seed: int = 0
@@ -99,12 +102,12 @@ def probe(
     Args:
         model: any hooked model (`interp.hooks.Hooked`).
         prompts: tokens [prompt, token, d_in], or a value with such `.tokens`.
-        target: w, xty, hessian, prediction or dual (`interp.probes.targets`), of the prompt's own A, B and C.
+        target: one of `TARGETS` (`interp.probes.targets`), of the prompt's own A, B and C.
         hooks: names of hook points, or one name; None for the residual stream before block 0 and after every block.
         untrained: a model of the same architecture with fresh weights; None draws one (`randomised`).
         layout: which columns and rows mean what; None for the model's own.
         edits: hooks (name, function) that run in the model, not in the controls, before the activations are read.
-        settings: as in `Settings`: reading, estimator, alphas, relative, ridge, held_out, batch, seed.
+        settings: as in `Settings`: reading, estimator, alphas, relative, ridge, covariance, held_out, batch, seed.
 
     Raises:
         ValueError: an unknown target, hook, reading or estimator; a hook that did not fire; activations that are not
@@ -133,7 +136,7 @@ def probe_all(
         raise ValueError("probe: give at least one target, such as 'w'")
     layout = layout or getattr(model, "layout", None)
     for target in targets:
-        layout = check_target(target, layout, getattr(prompts, "tokens", prompts), chosen.ridge)
+        layout = check_target(target, layout, getattr(prompts, "tokens", prompts), chosen.ridge, chosen.covariance)
     assert layout is not None  # check_target has refused that
     tokens = check_prompts(prompts, layout)
     model = in_float64(model)
@@ -142,11 +145,13 @@ def probe_all(
     odd = odd_in_tokens(model, tokens[:2], layout)
     fresh = randomised(model, tokens[:SAMPLE], chosen.seed) if untrained is None else in_float64(untrained)
     found: dict[str, ProbeReport] = {}
-    for reading, group in group_by_reading(targets, chosen.reading, odd).items():
+    alternating = alternates(tokens, layout)
+    for reading, group in group_by_reading(targets, chosen.reading, odd, alternating).items():
         for target in group:
-            reading.check(target, layout, tokens.shape[1])
+            reading.check(target, layout, tokens.shape[1], alternating)
         held_out = chosen.split(len(tokens))
-        study = Study(tokens, layout, reading, group, held_out, chosen.ridge, chosen.batch, chosen.seed)
+        numbers = chosen.ridge, chosen.batch, chosen.seed, chosen.covariance
+        study = Study(tokens, layout, reading, group, held_out, *numbers)
         found |= _reports(study, model, fresh, hooks, chosen, edits, odd, untrained is None)
     return {target: found[target] for target in targets}
 
@@ -217,16 +222,18 @@ def _notes(reading: Reading, target: str, odd: bool, chosen: Settings, held_out:
     return tuple(notes)
 
 
-def group_by_reading(targets: Sequence[str], reading: str | Reading, odd: bool) -> dict[Reading, list[str]]:
+def group_by_reading(
+    targets: Sequence[str], reading: str | Reading, odd: bool, alternating: bool = False
+) -> dict[Reading, list[str]]:
     """The targets by how they are read."""
     groups: dict[Reading, list[str]] = {}
     for target in targets:
         if isinstance(reading, Reading):
             chosen = reading
         elif reading == "auto":
-            chosen = default_reading(target, odd)
+            chosen = default_reading(target, odd, alternating)
         else:
-            chosen = Reading(reading, role=BY_ROW.get(target, "context"))
+            chosen = Reading(reading, role=row_role(target, alternating) or "context")
         groups.setdefault(chosen, []).append(target)
     return groups
 

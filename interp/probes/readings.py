@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.layout import BlockLayout
-from interp.probes.targets import BY_ROW, input_block
+from interp.probes.targets import BY_ROW, input_block, row_role
 
 READINGS = ("token", "pooled", "weighted", "rows", "queries", "second-moment")
-ROLES = ("context", "query", "all")
+ROLES = ("context", "query", "all", "label")  # label: the label tokens of alternating prompts
 ENTRIES, MOMENTS = "entries", "second moments"  # of the prompt, for the control without the model
 LINEAR = ("token", "pooled", "weighted")  # linear in the rows of the stream
 
@@ -40,10 +40,10 @@ class Reading:
         about = {"token": f" {self.index}", "pooled": f" over {self.role}", "rows": f" of {self.role}"}
         return self.kind + about.get(self.kind, "") + (f" over {self.role}" if self.kind == "second-moment" else "")
 
-    def check(self, target: str, layout: BlockLayout, n_tokens: int) -> None:
+    def check(self, target: str, layout: BlockLayout, n_tokens: int, alternating: bool = False) -> None:
         """Raise if the target has no value for what this reads, or the row does not exist."""
-        if self.kind == "rows" and BY_ROW.get(target) != self.role:
-            known = ", ".join(f"{name} ({role} rows)" for name, role in BY_ROW.items())
+        if self.kind == "rows" and row_role(target, alternating) != self.role:
+            known = ", ".join(f"{name} ({row_role(name, alternating)} rows)" for name in BY_ROW)
             raise ValueError(
                 f"the target {target!r} has no value for each of the {self.role} rows; targets that have: {known}"
             )
@@ -62,7 +62,7 @@ class Reading:
         if self.kind == "queries":
             return z[:, -layout.n_query :].flatten(1)[:, None]
         n = layout.n_context(z.shape[1])
-        z = {"all": z, "context": z[:, :n], "query": z[:, n:]}[self.role]
+        z = {"all": z, "context": z[:, :n], "query": z[:, n:], "label": z[:, 1:n:2]}[self.role]
         if self.kind == "rows":
             return z
         if self.kind == "pooled":
@@ -112,13 +112,13 @@ class Reading:
         return {ENTRIES: rows, MOMENTS: moments.expand(-1, rows.shape[1], -1)}
 
 
-def default_reading(target: str, odd: bool) -> Reading:
+def default_reading(target: str, odd: bool, alternating: bool = False) -> Reading:
     """The reading of "auto".
 
     Each row its own value where the target has one a row. Else unit queries: a query row answers for its own input, so
     it holds B w and, as far as the model is odd in the query, nothing linear in w itself. For a model that is exactly
     odd in each token unit queries hold nothing of AᵀA beyond what the labels carry: second moments (MATH §5).
     """
-    if target in BY_ROW:
-        return Reading("rows", role=BY_ROW[target])
+    if (role := row_role(target, alternating)) is not None:
+        return Reading("rows", role=role)
     return Reading("second-moment") if odd and target == "hessian" else Reading("queries")

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.covariance import Covariance
 from interp.layout import BlockLayout
 from interp.probes.fitters import Fitter, Predictor
 from interp.probes.readings import Reading
@@ -34,6 +35,7 @@ class Study:
     ridge: float = 0.0
     batch: int = 256
     seed: int = 0
+    covariance: Covariance | None = None
 
     @property
     def train(self) -> int:
@@ -49,7 +51,8 @@ class Study:
 
     def truth(self, rows: Int[Tensor, "batch"]) -> dict[str, Float[Tensor, "sample column"]]:
         """The targets of some prompts."""
-        blocks = Blocks.of(self.tokens[rows.to(self.tokens.device)], self.layout, self.ridge)
+        tokens = self.tokens[rows.to(self.tokens.device)]
+        blocks = Blocks.of(tokens, self.layout, self.ridge, self.covariance)
         return {name: self.reading.samples(TARGETS[name](blocks)).flatten(0, 1) for name in self.targets}
 
     def columns(self, rows: Int[Tensor, "batch"], shuffled: bool) -> Float[Tensor, "sample column"]:

@@ -8,6 +8,7 @@ from interp.unrolling.certificate import Certificate
 from interp.unrolling.certify import certify
 from interp.unrolling.circuits import Circuit, extract_circuits
 from interp.unrolling.fit import fit_to_prompts
+from interp.unrolling.kernel_operator import KernelRule, kernel_operators
 from interp.unrolling.messages import Messages, messages
 from interp.unrolling.projections import Projections, projections
 from interp.unrolling.rule import GroupRule, LayerRule, UpdateRule
@@ -18,6 +19,7 @@ __all__ = [
     "BlockClass",
     "Certificate",
     "ClosedForm",
+    "KernelRule",
     "LayerRule",
     "Messages",
     "Projections",
@@ -25,6 +27,7 @@ __all__ = [
     "certify",
     "closed_form",
     "describe_block",
+    "kernel_operators",
     "messages",
     "projections",
     "unroll",

@@ -12,6 +12,8 @@ from models.constructions.gradient_descent import gradient_descent, scheduled_gr
 from models.constructions.heavy_ball import heavy_ball
 from models.constructions.preconditioned import preconditioned_gradient_descent
 from models.constructions.rank_limited import rank_limited_eagle
+from models.constructions.richardson import richardson
+from models.constructions.richardson_sizes import richardson_for_error
 from models.constructions.ridge import ridge_gradient_descent
 
 __all__ = [
@@ -34,6 +36,8 @@ __all__ = [
     "one_head_a_machine",
     "preconditioned_gradient_descent",
     "rank_limited_eagle",
+    "richardson",
+    "richardson_for_error",
     "ridge_gradient_descent",
     "scheduled_eagle",
     "scheduled_gradient_descent",

@@ -67,10 +67,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", help=f"recipes: {', '.join(RECIPES)}")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs are kept (default: runs)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=DEFAULT_SEEDS)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args(argv)
     for name in options.names:
-        print(build(recipe(name), options.runs, device=options.device))
+        print(build(recipe(name), options.runs, seeds=options.seeds, device=options.device))
 
 
 if __name__ == "__main__":

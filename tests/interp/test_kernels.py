@@ -14,6 +14,7 @@ UNSCALED = {
     "linear": lambda q, k: sum(a * b for a, b in zip(q, k, strict=True)),
     "relu": lambda q, k: sum(max(a, 0) * max(b, 0) for a, b in zip(q, k, strict=True)),
     "elu1": lambda q, k: sum(elu1(a) * elu1(b) for a, b in zip(q, k, strict=True)),
+    "uniform": lambda q, k: 1.0,
     "learned": lambda q, k: sum((a * a + 1) * (b * b + 1) for a, b in zip(q, k, strict=True)),
     "exp": lambda q, k: sum(a * b for a, b in zip(q, k, strict=True)),
     "gaussian": lambda q, k: -(math.dist(q, k) ** 2) / 2,
@@ -148,7 +149,7 @@ def test_dictionary_round_trip(kernel: AttentionKernel):
 @pytest.mark.parametrize(
     ("setting", "known"),
     [
-        ("similarity", "linear, relu, elu1, learned, exp, gaussian, laplace"),
+        ("similarity", "linear, relu, elu1, uniform, learned, exp, gaussian, laplace"),
         ("normalisation", "none, sum"),
         ("scale", "none, sqrt_d_head, n"),
     ],
