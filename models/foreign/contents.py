@@ -92,7 +92,7 @@ def _kind_of_archive(data: bytes, where: str) -> str:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, ArithmeticError) as error:
         raise ForeignError(f"{where} is truncated or damaged: {error}") from error
     if any(name.endswith("data.pkl") for name in names):
         return "torch"

@@ -51,7 +51,8 @@ def load(contents: Contents, heads: int | None = None) -> Foreign:
     """
     named = {name: W for name, W in _plain_names(contents.arrays).items() if not UNREAD.fullmatch(name)}
     weights, notes = to_weights(named, contents.name)
-    found = _heads(contents, heads, weights["backbone.wpe.weight"].shape[1])
+    _, width = expect_shape(weights, "backbone.wpe.weight", None, None)
+    found = _heads(contents, heads, width)
     cfg = _config(weights, found)
     converted, used = _converted(weights, cfg)
     refuse_unused(weights, used, NAME)

@@ -86,7 +86,10 @@ def _layers(weights: dict[str, Tensor], heads: int) -> list[LinearLayer]:
                 f"the parameter {name!r} belongs to no linear attention layer; the modules read are "
                 f"{', '.join(ROLES)} with w and no bias, and the tree has {listed(weights)}"
             )
-        found.setdefault(name.rsplit("/", 2)[0], {})[role] = W
+        parts = found.setdefault(name.rpartition("/")[0].rpartition("/")[0], {})
+        if role in parts:
+            raise ForeignError(f"the layer of {name!r} has two {role} matrices; a layer has one of each")
+        parts[role] = W
     return [_layer(prefix, found[prefix], heads) for prefix in sorted(found, key=_natural)]
 
 

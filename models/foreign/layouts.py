@@ -16,13 +16,19 @@ def to_layout(given: str | BlockLayout, **defaults: Any) -> BlockLayout:
     if isinstance(given, BlockLayout):
         return given
     values: dict[str, Any] = dict(defaults)
+    seen: set[str] = set()
     for entry in filter(None, (part.strip() for part in given.split(","))):
         name, equals, value = (part.strip() for part in entry.partition("="))
         kind = OPTIONS.get(name, int)
+        if name in seen:
+            raise ValueError(f"the layout {given!r} states {name!r} twice")
+        seen.add(name)
         try:
             values[name] = kind(value)
         except ValueError:
             equals = ""
+        if name not in OPTIONS and equals and values[name] < 1:
+            raise ValueError(f"the layout {given!r} has the entry {entry!r}; a block has at least 1 column")
         if not equals or not value:
             raise ValueError(
                 f"the layout {given!r} has the entry {entry!r}, which is not NAME={kind.__name__}; write the column "

@@ -38,7 +38,8 @@ def load(contents: Contents, layout: str | BlockLayout | None = None, **options:
     """The model of an archive with P and Q, or of a state dict whose allparam is [layer, head, 2, d, d] (P, then Q)."""
     if STACKED in contents.arrays:
         stacked = contents.arrays[STACKED]
-        expect_shape(contents.arrays, STACKED, None, None, 2, stacked.shape[-1], stacked.shape[-1])
+        width = getattr(stacked, "shape", ())[-1:] or (None,)
+        expect_shape(contents.arrays, STACKED, None, None, 2, *2 * width)
         given = by_layer("P", stacked[:, :, 0]) | by_layer("Q", stacked[:, :, 1])
         return _build(contents, given, layout, **{"inputs_only": True, **options})
     return _build(contents, named_series(contents.arrays, ("P", "Q"), contents.name), layout, **options)

@@ -9,8 +9,8 @@ import io
 import math
 import pickle
 import pickletools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ _OPCODES = frozenset(
         *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD"),
     }
 )
+_InPython: Any = vars(pickle)["_Unpickler"]
 _MEMO = ("PUT", "BINPUT", "LONG_BINPUT")
 _FAILURES = (
     pickle.UnpicklingError,
@@ -65,10 +66,30 @@ def _scan(data: bytes, where: str) -> None:
             raise ForeignError(f"{where} is refused: its pickle numbers more objects than it has bytes")
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(_InPython):
+    """The one in Python, where keys are seen before they are hashed: the hash of nested tuples can take for ever."""
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_InPython.dispatch)
+
     def __init__(self, file: io.BytesIO, where: str) -> None:
         super().__init__(file)
         self.where = where
+
+    def load_setitem(self) -> None:
+        _check_keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        _check_keys(self.stack[::2])
+        super().load_setitems()
+
+    def load_dict(self) -> None:
+        _check_keys(self.stack[::2])
+        super().load_dict()
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+    dispatch[pickle.DICT[0]] = load_dict
 
     def find_class(self, module: str, name: str) -> Any:
         own = _STAND_INS.get((module.replace("numpy._core", "numpy.core"), name))
@@ -83,6 +104,19 @@ class _Unpickler(pickle.Unpickler):
             f"{self.where} is refused, and nothing in it was run: its pickle asks for {module}.{name}, where only "
             "numpy arrays in dicts and lists are read"
         )
+
+
+def _check_keys(keys: Iterable[Any]) -> None:
+    """Only text and numbers are keys."""
+    for key in keys:
+        if not isinstance(key, str | bytes | int | float | None):
+            raise ForeignError(f"the pickle has a {type(key).__name__} as the key of a dict; keys are text or numbers")
+
+
+def _ordered(items: Any = ()) -> dict[Any, Any]:
+    pairs = [tuple(item) for item in (items.items() if isinstance(items, dict) else items)]
+    _check_keys(pair[0] for pair in pairs)
+    return dict(pairs)
 
 
 class _StandIn:
@@ -108,13 +142,17 @@ class _Dtype:
 
     __slots__ = ("code", "order")
 
-    def __init__(self, code: str, align: Any = False, copy: Any = True) -> None:
+    def __init__(self, code: Any, align: Any = False, copy: Any = True) -> None:
         if not isinstance(code, str) or code[:1] not in "fiubc" or not code[1:].isdigit() or int(code[1:]) > 16:
-            raise ForeignError(f"the pickle holds an array of type {code!r}; weights are float arrays")
+            named = repr(code) if isinstance(code, str) else type(code).__name__
+            raise ForeignError(f"the pickle holds an array of type {named}; weights are float arrays")
         self.code, self.order = code, "="
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = {"<": "<", ">": ">", "|": "=", "=": "="}[state[1]]
+        order = state[1]
+        if not isinstance(order, str) or order not in ("<", ">", "|", "="):
+            raise ForeignError("the pickle holds an array whose byte order is not known")
+        self.order = "=" if order == "|" else order
 
     def numpy(self) -> Any:
         return np.dtype(self.order + self.code)
@@ -137,7 +175,7 @@ def _array(shape: Any, dtype: Any, fortran: Any, data: Any) -> Array:
     data = data.encode("latin1") if isinstance(data, str) else data
     shape = tuple(shape)
     if not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise ForeignError(f"the pickle holds an array of the shape {shape}")
+        raise ForeignError("the pickle holds an array whose shape is not of sizes")
     claimed = math.prod(shape) * dtype.numpy().itemsize
     if claimed != len(data):
         raise ForeignError(f"the pickle claims an array {list(shape)} of {claimed:,} bytes and holds {len(data):,}")
@@ -146,7 +184,7 @@ def _array(shape: Any, dtype: Any, fortran: Any, data: Any) -> Array:
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> _PickledArray:
     if kind is not _NDARRAY or shape not in ((0,), [0]):
-        raise ForeignError(f"the pickle asks for an array of the shape {shape} without its contents")
+        raise ForeignError("the pickle asks for an array of a stated shape without its contents")
     return _PickledArray()
 
 
@@ -162,7 +200,7 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 def _encode(text: str, encoding: str) -> bytes:
     if encoding not in ("latin1", "latin-1"):
-        raise ForeignError(f"the pickle encodes text as {encoding!r}")
+        raise ForeignError("the pickle encodes text in another way than latin1")
     return text.encode("latin1")
 
 
@@ -177,7 +215,7 @@ _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _StandIn(_reconstruct),
     ("numpy.core.multiarray", "scalar"): _StandIn(_scalar),
     ("numpy.core.numeric", "_frombuffer"): _StandIn(_from_buffer),
-    ("collections", "OrderedDict"): _StandIn(dict),
+    ("collections", "OrderedDict"): _StandIn(_ordered),
     ("_codecs", "encode"): _StandIn(_encode),
 }
 

@@ -31,7 +31,10 @@ def named_series(arrays: Mapping[str, Any], names: Sequence[str], where: str) ->
             raise ForeignError(
                 f"{where} holds the array {key!r}; the names read are {', '.join(names)} and {names[0]}_0 …"
             )
-        found |= by_layer(match[1], array) if match[2] is None else {f"{match[1]}_{int(match[2])}": array}
+        added = by_layer(match[1], array) if match[2] is None else {f"{match[1]}_{int(match[2])}": array}
+        if twice := sorted(set(added) & set(found)):
+            raise ForeignError(f"{where} gives the matrix {twice[0]} twice, the second time as {key!r}")
+        found |= added
     return found
 
 
@@ -45,6 +48,8 @@ def layers_of(
     """
     weights, notes = to_weights(series, where)
     count = 1 + max(int(key.rpartition("_")[2]) for key in weights)
+    if count > len(weights):
+        raise ForeignError(f"{where} numbers {count} layers and has {len(weights)} matrices: {listed(weights)}")
     wanted = {f"{name}_{layer}" for name in names for layer in range(count)}
     if missing := sorted(wanted - set(weights)):
         raise ForeignError(

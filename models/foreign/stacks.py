@@ -63,14 +63,14 @@ def linear_stack(layers: Sequence[LinearLayer], layout: BlockLayout, scale: str 
 
 def split_heads(W: Float[Tensor, "d_model width"], heads: int) -> Float[Tensor, "head d_model d_head"]:
     """Columns of z W as heads, side by side."""
-    if W.shape[1] % heads:
+    if heads < 1 or W.shape[1] % heads:
         raise ForeignError(f"{W.shape[1]} columns of queries or values cannot be split into {heads} heads")
     return W.unflatten(1, (heads, -1)).transpose(0, 1)
 
 
 def split_output(W: Float[Tensor, "width d_model"], heads: int) -> Float[Tensor, "head d_head d_model"]:
     """Rows of the output matrix as heads, one after the other."""
-    if W.shape[0] % heads:
+    if heads < 1 or W.shape[0] % heads:
         raise ForeignError(f"{W.shape[0]} rows of the output matrix cannot be split into {heads} heads")
     return W.unflatten(0, (heads, -1))
 
