@@ -136,7 +136,7 @@ def run(config: Config) -> Analysis:
 
 
 def shares(terms: Terms, model: HookedTransformer) -> dict[str, float]:
-    """How much is the gradient step, how much reads blocks beside inputs and labels, how much is the rest."""
+    """The shares of the gradient step (of several layers: each on its own input), of other blocks, and of the rest."""
     step, extra = _gradient_term(model)
     gradient, crossed = terms.share(row=step[0], moment=step), terms.reading(extra)
     return {"gradient_step": gradient, "other_blocks": crossed, "rest": 1 - gradient - crossed}
@@ -152,10 +152,13 @@ def _gradient_term(model: HookedTransformer) -> tuple[tuple[str, str], set[str]]
 def _terms_text(terms: Terms, model: HookedTransformer) -> str:
     (x, y), extra = _gradient_term(model)
     own = shares(terms, model)
+    step = f"gradient step z_{x} S_{x}{y}"
+    if model.cfg.n_layers > 1:
+        step = f"z_{x} S_{x}{y} of all layers, each a gradient step on what that layer finds in {x} and {y}"
     lines = [
         f"terms of the prediction on {terms.prompts} prompts: share of its variance, and what their words say of it",
         terms.table(),
-        f"  gradient step z_{x} S_{x}{y}: {own['gradient_step']:.3f} of the function",
+        f"  {step}: {own['gradient_step']:.3f} of the function",
     ]
     if extra:
         lines.append(

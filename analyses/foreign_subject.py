@@ -58,6 +58,8 @@ def take(
     """
     source, family = _open(path, layout, format)
     source.model.double()
+    if rows is not None and task is None:
+        raise ValueError("--rows are the context rows of --task; give both, or neither for the task stated")
     if task is not None:
         if task not in FAMILIES:
             raise ValueError(f"unknown task {task!r}; known: {', '.join(FAMILIES)}")
@@ -82,6 +84,7 @@ def _check_width(taken: Taken) -> None:
 
 def _open(path: str, layout: str | None, format: str | None) -> tuple[Foreign, dict[str, Any] | None]:
     if path in zoo.names():
+        _check_no_options(path, layout, format)
         return _ours(zoo.load(path), zoo.metadata(path))
     if not Path(path).exists() and not Path(f"{path}{checkpoints.RECORD}").exists():
         raise ValueError(f"there is no file {path}, and the models that ship are {', '.join(zoo.names())}")
@@ -89,13 +92,24 @@ def _open(path: str, layout: str | None, format: str | None) -> tuple[Foreign, d
         model, metadata = checkpoints.load(path), checkpoints.read_metadata(path)
     except checkpoints.CheckpointNotFoundError:
         return foreign.load(path, format, layout=layout), None
+    _check_no_options(path, layout, format)
     return _ours(model, metadata)
+
+
+def _check_no_options(path: str, layout: str | None, format: str | None) -> None:
+    for name, given in {"--layout": layout, "--loader": format}.items():
+        if given is not None:
+            raise ValueError(
+                f"{name} is for foreign files; {path} is a checkpoint of this package, which states its own"
+            )
 
 
 def _ours(model: HookedTransformer, metadata: Any) -> tuple[Foreign, dict[str, Any] | None]:
     """A checkpoint of ours, which may have been imported, with its task."""
     stated = metadata.get("tokens")
-    form = TokenForm.from_dict(stated) if stated else TokenForm() if list(model.layout.widths) == ["x", "y"] else None
+    basis = model.layout.basis
+    plain = list(model.layout.widths) == ["x", "y"] and torch.equal(basis, torch.eye(len(basis)).to(basis))
+    form = TokenForm.from_dict(stated) if stated else TokenForm() if plain else None
     notes = tuple(metadata.get("notes") or ())
     return Foreign(model, form, metadata.get("source") or {}, notes, None), metadata.get("task")
 

@@ -47,8 +47,8 @@ class Loss:
 
     @property
     def inside(self) -> bool | None:
-        """Does the recorded loss lie within what batches of the size give."""
-        if self.recorded is None:
+        """Does the recorded loss lie within what batches of the size give; None with fewer than two batches."""
+        if self.recorded is None or self.prompts < 2 * self.batch:
             return None
         return self.factor * self.lowest <= self.recorded <= self.factor * self.highest
 
@@ -60,6 +60,8 @@ class Loss:
         )
         if self.recorded is None:
             return text
+        if self.inside is None:
+            return f"{text}, one batch, so nothing is said of the recorded {self.recorded:g}; give more prompts"
         return f"{text}, the recorded {self.recorded:g} lies {'inside' if self.inside else 'OUTSIDE'}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +103,11 @@ class Rival:
     def sentence(self, factor: float, name: str) -> str:
         """The verdict, in the convention of a loss."""
         size = f"(step size {self.coefficients[0]:.4g}) " if self.steps == 1 else ""
-        what = "one tuned gradient step" if self.steps == 1 else f"the best first-order method of {self.steps} steps"
+        what = (
+            "one tuned gradient step"
+            if self.steps == 1
+            else f"the best {self.steps} gradient steps of fixed coefficients"
+        )
         return (
             f"{what} {size}{self.verdict} the model: {name} {factor * self.mse:.4g}, the model's less its own "
             f"{factor * self.gap:+.4g} ± {factor * self.gap_error:.2g}; nearer on {self.nearer:.0%} of the prompts"

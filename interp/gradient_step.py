@@ -1,8 +1,8 @@
 """How much of a prediction is a gradient step, and whether a tuned one does better.
 
 With inputs A, labels C and queries B, one gradient step on ½‖A w − C‖² from w = 0 answers γ · B AᵀC; k steps with any
-fixed step sizes, or any other first-order method of k steps, answer Σ_{j ≤ k} c_j B (AᵀA)^{j−1} AᵀC. All regressions
-are without a constant.
+step sizes, or any other first-order method of k steps, answer Σ_{j ≤ k} c_j B (AᵀA)^{j−1} AᵀC; the c_j fitted here are
+the same for all prompts, while those of conjugate gradients are not. All regressions are without a constant.
 """
 
 from dataclasses import asdict, dataclass

@@ -1,6 +1,7 @@
 """`python -m analyses.analyse_model` on small files written here, and its numbers by other roads."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -66,11 +67,13 @@ def test_the_loss_is_the_mean_over_fresh_prompts_and_batches_are_of_consecutive_
         tuple(f(squared[i : i + 100].mean().item() for i in (0, 100, 200)) for f in (min, max))
     )
     assert "OUTSIDE" in str(found)
+    alone = stand(lambda p: 0.5 * p.target, family, 150, 1, 5, batch=100, recorded=1e6).loss
+    assert alone.inside is None and "OUTSIDE" not in str(alone) and "one batch" in str(alone)
 
 
 def test_the_rival_is_the_best_step_on_other_prompts_and_the_verdict_follows():
     family = UniformRegression(n=N, d=D)
-    perfect = stand(lambda p: p.target, family, 2000, 2, 0, recorded=0.0, half=True)
+    perfect = stand(lambda p: p.target, family, 2000, 2, 0, batch=500, recorded=0.0, half=True)
     assert [rival.verdict for rival in perfect.rivals] == ["loses to", "loses to"]
     assert perfect.loss.inside and perfect.loss.mse == 0 and perfect.rivals[1].mse < perfect.rivals[0].mse
     assert perfect.rivals[0].nearer == 0
@@ -96,6 +99,22 @@ def test_a_model_with_norms_is_linearised_and_gets_no_exact_name(normed, capsys)
     assert "no exact rule" in text and "linearisation, no algorithm and not exact" in text and "frozen" in text
 
 
+def turned_stream(tmp_path) -> str:
+    """A model of x and y whose columns are mixed by a rotation, which plain tokens would miss."""
+    layout = BlockLayout.standard(x=D, y=1)
+    turn = torch.linalg.qr(torch.randn(D + 1, D + 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
+    turned = replace(layout, columns={name: turn @ basis for name, basis in layout.columns.items()})
+    size = torch.zeros(1, 1, D + 1, D + 1, dtype=torch.float64)
+    return str(checkpoints.save(linear_model(size, size, turned), tmp_path / "t", "turned", {"task": TASK}))
+
+
+def test_shares_of_several_layers_are_not_called_one_gradient_step():
+    one, several = (str(run(Config(name, **SMALL))) for name in ("lsa-1layer", "eagle-depth2"))
+    assert "gradient step z_x S_xy:" in one
+    assert "gradient step z_x S_xy:" not in several and "z_x S_xy of all layers, each a gradient step on" in several
+    assert "the best 2 gradient steps of fixed coefficients" in several
+
+
 def test_what_is_not_stated_is_asked_for(tmp_path, coded, capsys):
     layout = BlockLayout.standard(x=D, y=1, position=2)
     size = torch.zeros(1, 1, D + 3, D + 3, dtype=torch.float64)
@@ -106,6 +125,10 @@ def test_what_is_not_stated_is_asked_for(tmp_path, coded, capsys):
         ([coded, "--task", "Regression"], "unknown task"),
         ([coded, "--task", "HaarNystrom", "--prompts", "3"], "at least 16"),
         ([str(tmp_path / "absent.pkl")], "there is no file"),
+        ([coded, "--rows", "9"], "--rows are the context rows of --task"),
+        ([coded, "--layout", "x=3,y=1,position=2"], "--layout is for foreign files"),
+        (["eagle-depth1", "--loader", "haiku"], "--loader is for foreign files"),
+        ([turned_stream(tmp_path)], "how prompts become tokens is not known"),
     ]:
         assert main(arguments) == 2
         assert reason in capsys.readouterr().err
