@@ -75,6 +75,12 @@ def check_family(family: PromptFamily, model: HookedTransformer, form: TokenForm
     """Raise if prompts of the family are not what the model takes."""
     if form is None:
         return _check_fit(family, model.layout)
+    answered = model.cfg.d_out if model.cfg.d_out is not None else model.layout.widths[model.layout.readout]
+    if answered != family.widths[1]:
+        raise ValueError(
+            f"the task has {family.widths[1]} label columns and the model answers with {answered}, "
+            f"{model.layout.readout}; state a read-out of as many, as in x=10,y=1,position=5,answer=1,readout=answer"
+        )
     found, expected = form.width(*family.widths), model.cfg.token_width
     if found != expected or family.queries != model.layout.n_query:
         raise ValueError(

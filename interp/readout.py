@@ -178,7 +178,7 @@ def with_readout(layout: BlockLayout, columns: Sequence[int], sign: float) -> Bl
     """
     own = next((name for name, at in layout.slices.items() if list(range(at.start, at.stop)) == list(columns)), None)
     if own is not None:
-        return replace(layout, readout=own, sign=float(sign))
+        return replace(layout, readout=own, sign=float(sign), symmetry=_beside(layout, own))
     basis, blocks = layout.basis, dict[str, Tensor]()
     for name, at in layout.slices.items():
         kept = [i for i in range(at.start, at.stop) if i not in columns]
@@ -195,6 +195,15 @@ def with_readout(layout: BlockLayout, columns: Sequence[int], sign: float) -> Bl
         symmetry[ANSWER] = layout.rotates_with(layout.readout)
     blocks[ANSWER] = basis[:, list(columns)]
     return replace(layout, columns=blocks, readout=ANSWER, sign=float(sign), symmetry=symmetry)
+
+
+def _beside(layout: BlockLayout, own: str) -> dict[str, str]:
+    """The symmetry with an answer that was a block of its own: it rotates with the one read before, if of its width."""
+    before = layout.readout
+    alone = own != before and own not in {*layout.symmetry, *layout.symmetry.values()}
+    if not alone or layout.widths[own] != layout.widths[before]:
+        return dict(layout.symmetry)
+    return {**layout.symmetry, own: layout.rotates_with(before)}
 
 
 def _cut(layout: BlockLayout, blocks: dict[str, Tensor]) -> set[str]:

@@ -149,3 +149,11 @@ def test_the_published_positional_model_is_unrolled_exactly(tmp_path: Path, caps
     values = json.loads(document)
     assert code == 1 and values["certificate"]["exact"]["max_relative_error"] < 1e-10
     assert values["prompts"]["stated_by_checkpoint"] is True
+
+
+def test_a_task_of_fewer_labels_than_the_model_answers_is_refused(tmp_path, capsys):
+    matrices = {name: np.eye(6) for name in ("key", "query", "value", "linear")}
+    (tmp_path / "net.pkl").write_bytes(pickle.dumps({f"l/{name}": {"w": W} for name, W in matrices.items()}))
+    stated = ["--layout", "x=3,y=1,position=2,readout=position", "--task", "UniformRegression,n=4,d=3"]
+    code, _, err = run(capsys, "import", tmp_path / "net.pkl", "--out", tmp_path / "out", *stated)
+    assert code == 2 and "1 label columns and the model answers with 2" in err

@@ -119,3 +119,10 @@ def test_what_is_no_question_is_refused():
     ]:
         with pytest.raises(ValueError, match=reason):
             find_readout(model, given, wanted, layout)
+
+
+def test_a_block_that_is_found_to_answer_rotates_with_the_one_read_before():
+    layout = with_readout(BlockLayout.standard(x=3, y=1, a=1, b=2), [4], -1)
+    assert layout.readout == "a" and layout.rotates_with("a") == "y" and layout.rotates_with("b") == "b"
+    wider = with_readout(BlockLayout.standard(x=3, y=1, a=1, b=2), [5, 6], 1)
+    assert wider.readout == "b" and wider.rotates_with("b") == "b"
