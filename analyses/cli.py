@@ -7,10 +7,13 @@ import typer
 
 from analyses import (
     ablate_model,
+    analyse_model,
     compare_model,
     decode_model,
     heads_model,
     identify_model,
+    import_model,
+    inspect_model,
     list_models,
     probe_model,
     reproduce,
@@ -26,6 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("models")(list_models.command)
+app.command("inspect")(inspect_model.command)
+app.command("import")(import_model.command)
+app.command("analyse")(analyse_model.command)
 app.command("unroll")(unroll_model.command)
 app.command("identify")(identify_model.command)
 app.command("decode")(decode_model.command)

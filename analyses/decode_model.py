@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 import typer
 
-from analyses.subject import Subject, open_subject
+from analyses.subject import Subject, check_pairs, open_subject, token_form
 from analyses.terminal import MAX_SEED, note, run_command, to_json
 from interp.decoding import Decoding, Interchange, Written, decode, interchange, write_weights
 from interp.decoding.text import table
@@ -79,6 +79,7 @@ class Decoded:
 def run(config: Config) -> Decoded:
     """Load, decode, change."""
     subject = open_subject(config.model, config.device)
+    check_pairs(subject.model, token_form(subject.metadata))
     prompts = subject.prompts(config.prompts, 3 * config.seed)
     decoding = decode(subject.model, prompts)
     depths = range(len(decoding.weights))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from analyses.subject import Subject, open_subject
+from analyses.subject import Subject, check_pairs, open_subject, token_form
 from analyses.terminal import MAX_SEED, note, run_command, to_json, write_or_print
 from interp.probes import PENALTIES, MLPProbe, ProbeReport, probe
 
@@ -69,6 +69,7 @@ class Probed:
 def run(config: Config) -> Probed:
     """Load, draw prompts, probe."""
     subject = open_subject(config.model, config.device)
+    check_pairs(subject.model, token_form(subject.metadata))
     report = probe(
         subject.model,
         subject.prompts(config.prompts, 3 * config.seed),

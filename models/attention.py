@@ -22,7 +22,10 @@ HeadFirst = Float[Tensor, "batch head token d_head"]
 
 
 class Masks:
-    """allowed[head, i, k] of the layout for a number of tokens; the last mask is kept."""
+    """allowed[head, i, k] of the layout for a number of tokens; the last mask is kept.
+
+    Not one made inside a transform of torch.func: it is a wrapper without storage, which no deepcopy takes.
+    """
 
     def __init__(self, layout: BlockLayout, n_heads: int) -> None:
         self.layout, self.n_heads = layout, n_heads
@@ -31,8 +34,10 @@ class Masks:
 
     def __call__(self, n_tokens: int, device: torch.device) -> Bool[Tensor, "head token token"]:
         if self.key != (n_tokens, device):
-            self.mask = self.layout.allowed(n_tokens, self.n_heads).to(device)
-            self.key = (n_tokens, device)
+            mask = self.layout.allowed(n_tokens, self.n_heads).to(device)
+            if torch._C._functorch.is_functorch_wrapped_tensor(mask):  # pyright: ignore[reportAttributeAccessIssue]
+                return mask
+            self.key, self.mask = (n_tokens, device), mask
         return self.mask
 
 

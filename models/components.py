@@ -1,5 +1,7 @@
 """The parts of a block that are not attention, and the read-in and read-out."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,7 +12,11 @@ from interp.layout import BlockLayout
 from models.config import TransformerConfig
 from models.strict import is_hooked
 
-_ACTIVATIONS = {"relu": torch.relu, "gelu": functional.gelu}
+_ACTIVATIONS = {
+    "relu": torch.relu,
+    "gelu": functional.gelu,
+    "gelu_new": partial(functional.gelu, approximate="tanh"),
+}
 
 
 def weight(*shape: int) -> nn.Parameter:

@@ -8,7 +8,7 @@ from typing import Any
 from interp.kernels import LEARNED, AttentionKernel
 
 _CHOICES = {
-    "act_fn": ("relu", "gelu"),
+    "act_fn": ("relu", "gelu", "gelu_new"),
     "normalization_type": (None, "LN"),
     "positional_embedding_type": (None, "standard"),
 }
@@ -26,8 +26,10 @@ class TransformerConfig:
     Args:
         n_layers, n_heads, d_model, d_head: as in TransformerLens.
         kernel: the attention kernel of every head.
-        attn_only: no MLP; otherwise `d_mlp` hidden units with activation `act_fn` ("relu" or "gelu") and biases.
+        attn_only: no MLP; otherwise `d_mlp` hidden units with activation `act_fn` and biases: "relu", "gelu", or
+            "gelu_new", GPT-2's approximation of gelu by tanh.
         normalization_type: None, or "LN" for layer norm before attention, MLP and a read-out `W_U`.
+        post_norm: layer norm of the residual stream itself at the end of each block, in place of the one before `W_U`.
         use_biases: biases b_Q, b_K, b_V, b_O in the attention.
         positional_embedding_type: None, or "standard" for `n_ctx` learned positions.
         d_in: width of the tokens, read in by `W_E`, `b_E`; None if the tokens are the residual stream itself.
@@ -47,6 +49,7 @@ class TransformerConfig:
     d_mlp: int | None = None
     act_fn: str = "relu"
     normalization_type: str | None = None
+    post_norm: bool = False
     use_biases: bool = False
     positional_embedding_type: str | None = None
     n_ctx: int | None = None
@@ -64,6 +67,8 @@ class TransformerConfig:
             if getattr(self, name) not in known:
                 listed = ", ".join(map(repr, known))
                 raise ValueError(f"TransformerConfig: unknown {name} {getattr(self, name)!r}; known: {listed}")
+        if self.post_norm and self.normalization_type is None:
+            raise ValueError("TransformerConfig: post_norm=True has no effect without normalization_type")
         for name, (reason, needed) in _NEEDED_BY.items():
             given = getattr(self, name) is not None
             if needed(self) and not given:
@@ -84,6 +89,7 @@ class TransformerConfig:
         checks = {
             "attn_only": (isinstance(self.attn_only, bool), "true or false"),
             "use_biases": (isinstance(self.use_biases, bool), "true or false"),
+            "post_norm": (isinstance(self.post_norm, bool), "true or false"),
             "eps": (_is_number(self.eps) and self.eps > 0, "a positive number"),
             "init_std": (
                 self.init_std is None or (_is_number(self.init_std) and self.init_std >= 0),

@@ -22,7 +22,7 @@ __all__ = ["Block", "HookedTransformer", "TransformerConfig"]
 
 
 class Block(nn.Module):
-    """z ← z + attn(ln1(z)), then z ← z + mlp(ln2(z)) if there is an MLP."""
+    """z ← z + attn(ln1(z)), then z ← z + mlp(ln2(z)) if there is an MLP, then z ← ln_post(z) if `cfg.post_norm`."""
 
     def __init__(self, cfg: TransformerConfig, layout: BlockLayout, masks: Masks) -> None:
         super().__init__()
@@ -33,6 +33,7 @@ class Block(nn.Module):
         if self.mlp is not None:
             self.ln2 = _norm(cfg)
             self.hook_resid_mid, self.hook_mlp_out = HookPoint(), HookPoint()
+        self.ln_post = LayerNorm(cfg) if cfg.post_norm else nn.Identity()
 
     def forward(self, z: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
         z = self.hook_resid_pre(z)
@@ -40,14 +41,15 @@ class Block(nn.Module):
         if self.mlp is not None:
             z = self.hook_resid_mid(z)
             z = z + self.hook_mlp_out(self.mlp(self.ln2(z)))
-        return self.hook_resid_post(z)
+        return self.hook_resid_post(self.ln_post(z))
 
 
 class HookedTransformer(StackedWeights):
     """A transformer on continuous tokens, in float32 until it is moved.
 
     The output has one row a token; `predict` gives the query rows. Without `cfg.d_out` it is sign · the layout's
-    read-out block of the residual stream; with it z W_U + b_U, after a layer norm if the model has one.
+    read-out block of the residual stream; with it z W_U + b_U, after a layer norm if the model has one there. With
+    `cfg.post_norm` `hook_resid_post` is the normalised stream, so it is not the sum of what the layers wrote.
 
     Args:
         cfg: the architecture.
@@ -70,7 +72,7 @@ class HookedTransformer(StackedWeights):
         self.embed = (
             ReadIn(cfg) if cfg.d_in is not None else TokensAsStream(self.hook_embed, self.blocks[0].hook_resid_pre)
         )
-        self.ln_final = nn.Identity() if cfg.d_out is None else _norm(cfg)
+        self.ln_final = nn.Identity() if cfg.d_out is None or cfg.post_norm else _norm(cfg)
         self.unembed = LayoutReadOut(layout) if cfg.d_out is None else ReadOut(cfg.d_model, cfg.d_out)
         self._draw_weights()
         self.setup()

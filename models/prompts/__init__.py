@@ -8,7 +8,7 @@ from models.prompts.completion import CovarianceFactors, LogUniformSpectrum
 from models.prompts.family import PromptFamily
 from models.prompts.gaussian_process import GaussianProcess
 from models.prompts.nystrom import HaarNystrom, KernelNystrom
-from models.prompts.regression import GaussianRegression, LinearRegression, UniformRegression
+from models.prompts.regression import GaussianRegression, LinearRegression, StandardRegression, UniformRegression
 from models.prompts.value import Prompts
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "PromptFamily",
     "Prompts",
     "Sequences",
+    "StandardRegression",
     "UniformRegression",
     "family_from_dict",
     "interleaved",
@@ -38,6 +39,7 @@ FAMILIES: dict[str, type[PromptFamily]] = {
         KernelNystrom,
         UniformRegression,
         GaussianRegression,
+        StandardRegression,
         GaussianProcess,
     )
 }

@@ -115,3 +115,19 @@ class GaussianRegression(LinearRegression):
 
     def unit_inputs(self, shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "..."]:
         return gaussian(shape, generator)
+
+
+@dataclass(frozen=True)
+class StandardRegression(LinearRegression):
+    """The setting of arXiv 2208.01066 (Garg et al.): entries of A, B and w all standard normal, so y has variance d."""
+
+    @property
+    def input_deviation(self) -> float:
+        return 1.0
+
+    @property
+    def weight_deviation(self) -> float:
+        return 1.0
+
+    def unit_inputs(self, shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "..."]:
+        return gaussian(shape, generator)

@@ -1,6 +1,7 @@
 """Attention against sums over rows written out by hand, in both forms, for every kernel and visibility rule."""
 
 import math
+from copy import deepcopy
 from itertools import product
 
 import pytest
@@ -250,3 +251,12 @@ def test_qk_and_ov_are_the_products():
     attn = attention(AttentionKernel(), Visibility()).blocks[0].attn
     assert torch.allclose(attn.QK.AB, torch.einsum("hmd,hnd->hmn", attn.W_Q, attn.W_K))
     assert torch.allclose(attn.OV.AB, torch.einsum("hmd,hdn->hmn", attn.W_V, attn.W_O))
+
+
+def test_a_mask_made_inside_a_transform_is_not_kept():
+    """It is a wrapper without storage there, which no deepcopy takes."""
+    cfg = TransformerConfig(1, 1, 3, 2, kernel=AttentionKernel("exp", "sum"))
+    model = HookedTransformer(cfg, BlockLayout.standard(x=2, y=1))
+    tokens = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
+    torch.func.jvp(model, (tokens,), (tokens,))
+    assert torch.equal(deepcopy(model)(tokens), model(tokens))

@@ -13,7 +13,15 @@ SIZES = dict(n_layers=2, n_heads=1, d_model=5, d_head=3)
     [
         {},
         dict(kernel=AttentionKernel("gaussian", "sum", "n"), attn_only=False, d_mlp=7, act_fn="gelu", init_std=0.1),
-        dict(kernel=AttentionKernel(LEARNED), d_feature=4, d_in=3, d_out=2, normalization_type="LN", use_biases=True),
+        dict(
+            kernel=AttentionKernel(LEARNED),
+            d_feature=4,
+            d_in=3,
+            d_out=2,
+            normalization_type="LN",
+            post_norm=True,
+            use_biases=True,
+        ),
     ],
 )
 def test_json_round_trip(settings: dict):
@@ -24,8 +32,9 @@ def test_json_round_trip(settings: dict):
 BAD = {
     "zero": (dict(n_layers=0), "n_layers must be a whole number of at least 1, got 0"),
     "truth": (dict(n_heads=True), "n_heads must be a whole number"),
-    "activation": (dict(act_fn="tanh"), "unknown act_fn 'tanh'; known: 'relu', 'gelu'"),
+    "activation": (dict(act_fn="tanh"), "unknown act_fn 'tanh'; known: 'relu', 'gelu', 'gelu_new'"),
     "norm": (dict(normalization_type="RMS"), "unknown normalization_type 'RMS'; known: None, 'LN'"),
+    "post norm": (dict(post_norm=True), "post_norm=True has no effect without normalization_type"),
     "positions": (dict(positional_embedding_type="rotary"), "unknown positional_embedding_type 'rotary'; known: None"),
     "no d_mlp": (dict(attn_only=False), "attn_only=False needs d_mlp"),
     "d_mlp": (dict(d_mlp=4), "d_mlp=4 has no effect without attn_only=False"),

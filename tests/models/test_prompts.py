@@ -15,6 +15,7 @@ from models.prompts import (
     KernelNystrom,
     LogUniformSpectrum,
     Prompts,
+    StandardRegression,
     UniformRegression,
     family_from_dict,
 )
@@ -33,6 +34,7 @@ EXAMPLES = [
     UniformRegression(n=7, d=3, n_query=2, scale=2),
     GaussianRegression(n=20, d=5),
     GaussianRegression(n=6, d=6, n_query=3, scale=0.5),
+    StandardRegression(n=8, d=4, n_query=2, scale=0.5),
 ]
 every_family = pytest.mark.parametrize("family", EXAMPLES, ids=str)
 
@@ -207,6 +209,7 @@ def test_noise_moves_what_is_seen_and_not_the_answer():
         CovarianceFactors(rank=4),
         UniformRegression(n=6, d=4, scale=2),
         GaussianRegression(n=6, d=4),
+        StandardRegression(n=6, d=4),
     ],
     ids=str,
 )

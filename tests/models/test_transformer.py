@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from interp.kernels import AttentionKernel
 from interp.layout import BlockLayout, Visibility
+from models.components import MLP
 from models.config import TransformerConfig
 from models.transformer import HookedTransformer
 
@@ -56,6 +57,25 @@ def torch_layer(block: nn.Module, cfg: TransformerConfig) -> nn.TransformerEncod
         }
     )
     return layer
+
+
+def test_gelu_new_is_the_tanh_formula():
+    u = torch.linspace(-4, 4, 41, dtype=torch.float64)
+    expected = u / 2 * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (u + 0.044715 * u**3)))
+    mlp = MLP(TransformerConfig(1, 1, 6, 3, attn_only=False, d_mlp=7, act_fn="gelu_new"))
+    assert torch.allclose(mlp.activation(u), expected, rtol=0, atol=1e-15)
+
+
+def test_post_norm_normalises_the_stream_and_replaces_the_norm_before_the_read_out():
+    model, tokens = softmax_model(post_norm=True), random_tokens()
+    z = tokens @ model.embed.W_E + model.embed.b_E + model.pos_embed.W_pos[:9]
+    for block in model.blocks:
+        z = z + block.attn(block.ln1(z))
+        z = z + block.mlp(block.ln2(z))
+        z = nn.functional.layer_norm(z, (6,), block.ln_post.w, block.ln_post.b, model.cfg.eps)
+    expected = z @ model.unembed.W_U + model.unembed.b_U
+    assert torch.allclose(model(tokens), expected, rtol=0, atol=1e-12)
+    assert "ln_final.w" not in model.state_dict() and "blocks.1.ln_post.w" in model.state_dict()
 
 
 @pytest.mark.parametrize("act_fn", ["relu", "gelu"])
