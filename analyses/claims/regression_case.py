@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -80,5 +81,5 @@ def nearest(distance: Callable[[float], float], low: float, high: float) -> floa
 
     step = math.log(high / low) / (GRID - 1)
     start = min((math.log(low) + i * step for i in range(GRID)), key=at_log)
-    found = minimize_scalar(at_log, bounds=(start - step, start + step), method="bounded", options={"xatol": 1e-4})
+    found: Any = minimize_scalar(at_log, bounds=(start - step, start + step), method="bounded", options={"xatol": 1e-4})
     return math.exp(found.x)

@@ -111,8 +111,8 @@ PROCESSES: dict[str, dict[str, Criterion]] = {
             partly=Band(low=1),
         ),
         "one-step": Criterion(
-            quantity="of the same four, those whose blocks are as many steps each: the A-lin distance is at most 1.1 of "
-            "the distance A of a free assignment",
+            quantity="of the same four, those whose blocks are as many steps each: the A-lin distance is at most 1.1 "
+            "of the distance A of a free assignment",
             published="a block carries out steps of the iteration",
             place=EXPERIMENTS,
             holds=Band(low=4),
