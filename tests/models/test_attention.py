@@ -85,7 +85,7 @@ def similarity(attn: Attention, kernel: AttentionKernel, q: Tensor, k: Tensor, h
         "linear": lambda u: u,
         "relu": lambda u: u.clamp(min=0),
         "elu1": lambda u: torch.where(u > 0, u + 1, u.exp()),
-        "uniform": lambda u: torch.ones_like(u[..., :1]),
+        "uniform": lambda u: 1 + 0 * u[..., :1],
         "learned": lambda u: features["elu1"](torch.einsum("bnd,df->bnf", u, attn.W_F[h]) + attn.b_F[h]),
     }
     if kernel.similarity in features:

@@ -48,10 +48,15 @@ def test_its_evaluation_can_be_repeated(name):
     assert again["blown_up"] == stored["blown_up"]
 
 
+def seeds_of(name: str) -> list[int]:
+    """Two of the models on Gaussian processes, three of the others."""
+    return [0, 1] if name.startswith("gp-") else [0, 1, 2]
+
+
 @every_model
-def test_it_is_the_best_of_three_seeds_and_all_are_stored(name):
+def test_it_is_the_best_of_its_seeds_and_all_are_stored(name):
     record = zoo.metadata(name)
-    assert [entry["seed"] for entry in record["seeds"]] == [0, 1, 2]
+    assert [entry["seed"] for entry in record["seeds"]] == seeds_of(name)
     (shipped,) = (entry for entry in record["seeds"] if entry["shipped"])
     assert shipped["seed"] == record["seed"] and shipped["metrics"] == record["metrics"]
     assert merit(RECIPES[name], shipped) == min(merit(RECIPES[name], entry) for entry in record["seeds"])
@@ -60,7 +65,7 @@ def test_it_is_the_best_of_three_seeds_and_all_are_stored(name):
 @every_model
 def test_all_seeds_ship_and_the_best_is_the_model(name):
     seeds, shipped = zoo.seeds(name), zoo.metadata(name)["seed"]
-    assert list(seeds) == [0, 1, 2]
+    assert list(seeds) == seeds_of(name)
     for seed, model in seeds.items():
         same = [
             torch.equal(a, b) for a, b in zip(*(m.state_dict().values() for m in (model, zoo.load(name))), strict=True)
