@@ -17,6 +17,7 @@ from models.transformer import HookedTransformer
 SHAPES = 12
 """Arrays listed in text; JSON has all."""
 YES = "yes"
+UNKNOWN_TOKENS = "how prompts become the model's tokens is not known; use interp.ablation from Python"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,13 @@ def what_can_be_asked(model: HookedTransformer, form: TokenForm | None) -> dict[
     """For every command "yes", or the reason why it refuses the model."""
     exact = _refusal(lambda: check_unrollable(model))
     shape = _refusal(lambda: check_pairs(model, form))
-    return {"unroll": exact or YES, "identify": exact or shape or YES, "decode": shape or YES, "probe": shape or YES}
+    return {
+        "unroll": exact or YES,
+        "identify": exact or shape or YES,
+        "decode": shape or YES,
+        "probe": shape or YES,
+        "ablate": UNKNOWN_TOKENS if form is None else YES,
+    }
 
 
 def answer_of(model: HookedTransformer) -> str:

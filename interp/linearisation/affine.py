@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.func import jacrev, vmap
 
 from interp.layout import BlockLayout
-from interp.linearisation.frozen import Frozen, Values, freeze
+from interp.linearisation.asked import Values
+from interp.linearisation.frozen import Frozen, freeze
 
 NUMBERS = 2**22  # that a chunk of prompts holds in each of its activations
 

@@ -49,7 +49,7 @@ def load(
     d_model = stack[0].Q.shape[1]
     chosen = pairs_layout(d_model, sign=-1.0) if layout is None else to_layout(layout)
     model = linear_stack(stack, chosen)
-    reference = "numpy from the tree's arrays"
+    reference = "numpy from the tree's arrays, split into heads"
     parity = check_parity(model, lambda z: stack_forward(stack, chosen, z), reference, stream=True)
     options = {"layout": chosen.to_dict(), "heads": heads, "layers": len(stack)}
     unsaid = isinstance(layout, str) and "readout" not in layout

@@ -26,7 +26,7 @@ class ForeignError(ValueError):
 
 @dataclass(frozen=True)
 class Parity:
-    """Our model against a reference forward pass that shares no code with it, in float64 on random tokens.
+    """Our model against another forward pass, written from the file's own conventions, in float64 on random tokens.
 
     Args:
         reference: what was compared with.

@@ -122,6 +122,19 @@ def test_a_command_that_cannot_take_an_imported_gpt2_says_so(
     assert ("attention kernel is softmax" if command in ("unroll", "identify") else "never both") in error
 
 
+def test_kernels_of_an_imported_gpt2_are_swapped(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    arguments = ["import", files["gpt2"], "--heads", 2, "--task", "StandardRegression,n=7,d=4", "--out", tmp_path]
+    _, document, _ = run(capsys, *arguments, "--print", "json")
+    assert json.loads(document)["asks"]["ablate"] == "yes"
+    asked = ["--kernel", "softmax", "--kernel", "uniform", "--prompts", 8, "--format", "json"]
+    code, document, _ = run(capsys, "ablate", tmp_path / "gpt2", *asked)
+    rows = json.loads(document)["ablation"]["rows"]
+    moved = {row["what"]: row["effects"]["moved"]["value"] for row in rows if len(row["layers"]) == 3}
+    assert code == 0 and moved["softmax"] < 1e-12 < 1e-3 < moved["uniform"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

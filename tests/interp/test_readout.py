@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from interp.answer_block import with_readout
 from interp.layout import BlockLayout
-from interp.readout import find_readout, with_readout
+from interp.readout import find_readout
 from models.constructions.weights import linear_model
 
 X, EXTRA = 3, 4
