@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 import typer
 from torch import Tensor
 
-from analyses.subject import Subject, open_subject
+from analyses.ablation_alignment import Alignment, alignment
+from analyses.compare_model import process_of, widened
+from analyses.subject import FRESH, Subject, open_subject
 from analyses.terminal import MAX_SEED, note, run_command, to_json, write_or_print
 from interp.ablation import (
     MODES,
@@ -44,6 +46,7 @@ class Config:
         skip: whole layers.
         word: "conditioning", "step" or the text of a word of the rule.
         modes: what heads, MLPs and layers are replaced by.
+        alignment: measure the distance of the layers from each solver of kernel ridge regression, too.
     """
 
     model: str
@@ -57,6 +60,7 @@ class Config:
     exit: bool = False
     word: str | None = None
     modes: tuple[str, ...] = MODES
+    alignment: bool = False
     prompts: int = 256
     seed: int = 0
     device: str = "cpu"
@@ -72,6 +76,8 @@ class Config:
             raise ValueError("--heads says where a kernel is swapped; name one with --kernel, or use --head LAYER.HEAD")
         if self.layers is not None and not (self.kernels or self.mlp or self.word):
             raise ValueError("--layers says where kernels, MLPs or a word are ablated; add --kernel, --mlp or --word")
+        if self.alignment and not self.has_interventions:
+            raise ValueError("--alignment takes a few seconds an intervention; name some, such as --kernel linear")
 
     @property
     def only_word(self) -> bool:
@@ -89,17 +95,20 @@ class Ablated:
     subject: Subject
     ablation: Ablation | None
     word: WordAblation | None
+    alignment: Alignment | None = None
 
     def __str__(self) -> str:
         assumed = "" if self.subject.stated else " (assumed: the checkpoint states no task)"
         parts = [f"{self.subject.name}\nprompts: {self.subject.family}{assumed}"]
-        return "\n\n".join([*parts, *(str(part) for part in (self.ablation, self.word) if part is not None)])
+        found = (self.ablation, self.alignment, self.word)
+        return "\n\n".join([*parts, *(str(part) for part in found if part is not None)])
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "model": self.subject.name,
             "task": {**self.subject.family.to_dict(), "stated_by_checkpoint": self.subject.stated},
             "ablation": None if self.ablation is None else self.ablation.to_dict(),
+            "alignment": None if self.alignment is None else self.alignment.to_dict(),
             "word": None if self.word is None else self.word.to_dict(),
         }
 
@@ -108,6 +117,8 @@ def run(config: Config) -> Ablated:
     """Load, draw prompts, ablate."""
     subject = open_subject(config.model, config.device)
     subject.model.double()
+    if config.alignment:
+        process_of(subject)  # refuses what has no kernel system before anything is measured
     prompts = subject.prompts(config.prompts, 3 * config.seed)
     word = None if config.word is None else ablate_word(subject.model, prompts, config.word, config.layers)
     if config.only_word:
@@ -115,7 +126,15 @@ def run(config: Config) -> Ablated:
     reference = subject.prompts(config.prompts, 3 * config.seed + 1).tokens
     interventions = plan(config, subject.model, prompts.tokens, reference)
     krr = kernel_ridge(subject, prompts)
-    return Ablated(subject, ablate(subject.model, prompts, interventions, krr=krr, seed=config.seed), word)
+    found = ablate(subject.model, prompts, interventions, krr=krr, seed=config.seed)
+    return Ablated(subject, found, word, aligned(config, subject) if config.alignment else None)
+
+
+def aligned(config: Config, subject: Subject) -> Alignment:
+    """The interventions again, in the model with several queries a prompt that probes are fitted in."""
+    model, family = widened(subject.model, process_of(subject))
+    draw = (family.sample(config.prompts, seed=FRESH + part, device=subject.device).tokens for part in range(2))
+    return alignment(subject, model, family, plan(config, model, *draw), config.seed)
 
 
 def plan(config: Config, model: Any, tokens: Tensor, reference: Tensor) -> list[Intervention]:
@@ -180,6 +199,7 @@ def command(
     exit: Annotated[bool, typer.Option("--exit", help="Read out at every depth.")] = False,
     word: Annotated[str | None, typer.Option(help="Word of a linear rule to remove: conditioning, step, …")] = None,
     mode: Annotated[list[str] | None, typer.Option(help="zero, mean or resample; may be repeated.")] = None,
+    alignment: Annotated[bool, typer.Option("--alignment", help="Distances of layers from solvers, too.")] = False,
     prompts: Annotated[int, typer.Option(help="Prompts; as many others serve for means and donors.")] = Config.prompts,
     format: Annotated[Literal["text", "json"], typer.Option(help="What to print.")] = "text",
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
@@ -200,6 +220,7 @@ def command(
         exit,
         word,
         tuple(mode) if mode else MODES,
+        alignment,
         prompts,
         seed,
         device,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from analyses import ablate_model, ablation_suite
+from analyses import ablate_model, ablation_alignment, ablation_suite
 
 
 def ablate(*options: str) -> int:
@@ -55,3 +55,33 @@ def test_the_suite_writes_rows_as_they_come(tmp_path: Path):
     values = json.loads((tmp_path / "ablation.json").read_text(encoding="utf-8"))
     assert rows == values["rows"] and len(rows) == 16 + 3 + 3 + 1
     assert (tmp_path / "task-error.png").exists() and (tmp_path / "ablation.txt").exists()
+
+
+@pytest.fixture
+def few_prompts(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"GROUPS": 2, "TRAIN": 16, "TEST": 8, "STEPS": 8}.items():
+        monkeypatch.setattr(ablation_alignment, name, value)
+
+
+def test_the_same_kernel_leaves_the_distances_from_solvers_alone(few_prompts: None, capsys: pytest.CaptureFixture[str]):
+    asked = ["--kernel", "softmax", "--kernel", "uniform", "--layers", "1", "--exit", "--alignment", "--prompts", "4"]
+    assert ablate_model.main(["gp-softmax", *asked, "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["alignment"]["rows"]
+    assert [row["what"] for row in rows] == ["softmax", "uniform"]  # an exit has no layers left to compare
+    same, other = ([by["mean"] for by in row["change_of_A"].values()] for row in rows)
+    assert max(map(abs, same)) < 1e-12 and min(map(abs, other)) > 1e-3
+    assert ablate_model.main(["gp-softmax", *asked[:2], *asked[-3:]]) == 0
+    assert "preconditioned Nesterov" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["eagle-d10", "--head", "0.0", "--alignment"], "no kernel system"),
+        (["gp-softmax", "--alignment"], "name some, such as --kernel linear"),
+    ],
+)
+def test_alignment_is_refused_in_a_sentence(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    assert ablate_model.main([*arguments, "--prompts", "4"]) == 2
+    out, error = capsys.readouterr()
+    assert not out and message in " ".join(error.split()) and error.count("\n") == 1
