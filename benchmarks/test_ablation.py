@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.paired import paired_ratio
 from interp.ablation import Runs, kernel_swaps
-from interp.kernels import KERNELS, AttentionKernel
-from models.config import TransformerConfig
+from interp.kernels import KERNELS
 from models.prompts import GaussianProcess
+from models.recipes_of_processes import PROCESSES
 from models.transformer import HookedTransformer
 
 LEAST, AGREEMENT, PROMPTS = 1.6, 1e-12, 96
@@ -17,21 +17,10 @@ LEAST, AGREEMENT, PROMPTS = 1.6, 1e-12, 96
 
 def test_prefix_reuse(benchmark):
     family = GaussianProcess(n_query=16)
-    cfg = TransformerConfig(
-        n_layers=6,
-        n_heads=1,
-        d_model=32,
-        d_head=32,
-        kernel=AttentionKernel("exp", "sum", "sqrt_d_head"),
-        attn_only=False,
-        d_mlp=128,
-        act_fn="gelu",
-        normalization_type="LN",
-        use_biases=True,
-        d_in=2,
-        d_out=1,
+    model, tokens = (
+        HookedTransformer(PROCESSES[0].architecture, family.layout()).double(),
+        family.sample(PROMPTS, seed=0).tokens,
     )
-    model, tokens = HookedTransformer(cfg, family.layout()).double(), family.sample(PROMPTS, seed=0).tokens
     swaps = [swap for swap in kernel_swaps(model, list(KERNELS)) if len(swap.layers) == 1]
 
     def sweep(reuse: bool) -> list[torch.Tensor]:

@@ -1,5 +1,7 @@
 """Read the numerical algorithm out of a transformer's forward pass, with a certificate."""
 
+from interp.ablation import ablate
+from interp.comparison import compare
 from interp.decoding import decode
 from interp.identification import Identification, identify
 from interp.layout import BlockLayout, Visibility
@@ -10,8 +12,10 @@ __all__ = [
     "BlockLayout",
     "Identification",
     "Visibility",
+    "ablate",
     "certify",
     "closed_form",
+    "compare",
     "decode",
     "identify",
     "probe",

@@ -4,26 +4,12 @@ from dataclasses import replace
 
 import torch
 
-from interp.kernels import AttentionKernel
-from models.config import TransformerConfig
 from models.prompts import GaussianProcess
+from models.recipes_of_processes import PROCESSES
 from models.transformer import HookedTransformer
 
 FAMILY = GaussianProcess(n=6, n_query=1)
-CONFIG = TransformerConfig(
-    n_layers=4,
-    n_heads=1,
-    d_model=8,
-    d_head=4,
-    kernel=AttentionKernel("exp", "sum", "sqrt_d_head"),
-    attn_only=False,
-    d_mlp=12,
-    act_fn="gelu",
-    normalization_type="LN",
-    use_biases=True,
-    d_in=2,
-    d_out=1,
-)
+CONFIG = replace(PROCESSES[0].architecture, n_layers=4, d_model=8, d_head=4, d_mlp=12)
 
 
 def small_model(seed: int = 0, **settings: object) -> HookedTransformer:
