@@ -199,7 +199,7 @@ def command(
     exit: Annotated[bool, typer.Option("--exit", help="Read out at every depth.")] = False,
     word: Annotated[str | None, typer.Option(help="Word of a linear rule to remove: conditioning, step, …")] = None,
     mode: Annotated[list[str] | None, typer.Option(help="zero, mean or resample; may be repeated.")] = None,
-    alignment: Annotated[bool, typer.Option("--alignment", help="Distances of layers from solvers, too.")] = False,
+    alignment: Annotated[bool, typer.Option("--alignment", help="Distances from solvers, on other prompts.")] = False,
     prompts: Annotated[int, typer.Option(help="Prompts; as many others serve for means and donors.")] = Config.prompts,
     format: Annotated[Literal["text", "json"], typer.Option(help="What to print.")] = "text",
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,

@@ -62,7 +62,8 @@ def take(
         raise ValueError("--rows are the context rows of --task; give both, or neither for the task stated")
     if task is not None:
         if task not in FAMILIES:
-            raise ValueError(f"unknown task {task!r}; known: {', '.join(FAMILIES)}")
+            hint = "; give its name alone, and the rows with --rows" if "," in task else ""
+            raise ValueError(f"unknown task {task!r}{hint}; known: {', '.join(FAMILIES)}")
         d = next(iter(source.layout.widths.values()))
         family = {"family": task, "n": 2 * d if rows is None else rows, "d": d}
     if family is None:

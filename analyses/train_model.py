@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -71,8 +71,13 @@ def command(
     else:
         error = trained.metadata["metrics"]["relative_error"]["median"]
         typer.echo(f"{trained.path}: median relative error {error:.3g}")
-        road = "unroll" if trained.model.cfg.is_linear_attention else "decode"
+        road = "unroll" if trained.model.cfg.is_linear_attention else _road(trained.metadata["task"])
         note(f"next: interp {road} {trained.path.parent}")
+
+
+def _road(task: dict[str, Any]) -> str:
+    """What to ask a model that has no rule."""
+    return "compare" if task["family"] == "GaussianProcess" else "decode"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
