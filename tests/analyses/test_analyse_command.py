@@ -123,6 +123,7 @@ def test_what_is_not_stated_is_asked_for(tmp_path, coded, capsys):
         ([nameless], "states no task"),
         ([nameless, "--task", "UniformRegression"], "how prompts become tokens is not known"),
         ([coded, "--task", "Regression"], "unknown task"),
+        ([coded, "--task", "UniformRegression,n=8"], "give its name alone, and the rows with --rows"),
         ([coded, "--task", "HaarNystrom", "--prompts", "3"], "at least 16"),
         ([str(tmp_path / "absent.pkl")], "there is no file"),
         ([coded, "--rows", "9"], "--rows are the context rows of --task"),
