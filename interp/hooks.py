@@ -94,3 +94,9 @@ def float64_copy(model: Any) -> Any:
     """A copy in float64; TransformerLens's models cast patterns to `cfg.dtype`, which only their own `to` changes."""
     copy = deepcopy(model)
     return copy.to(torch.float64, print_details=False) if is_transformer_lens(copy) else copy.double()
+
+
+def in_float64(model: Any) -> Any:
+    """The model in float64: itself if it is, else a copy."""
+    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    return model if dtypes <= {torch.float64} else float64_copy(model)

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from interp.kernels import AttentionKernel
-from models.config import TransformerConfig
 from models.prompts import (
     CovarianceFactors,
     GaussianRegression,
@@ -160,35 +158,13 @@ _REGRESSION = (
         error="squared",
         sharpness=1e-4,
     ),
-    TransformerRecipe(
+    replace(
+        PROCESSES[0],
         name="linreg-softmax",
         about="Softmax attention, MLPs and layer norms on in-context linear regression: d = 5, 1 to 20 noisy points.",
         family=GaussianRegression(n=20, d=5, noise=0.3),
-        architecture=TransformerConfig(
-            n_layers=6,
-            n_heads=1,
-            d_model=32,
-            d_head=32,
-            kernel=AttentionKernel("exp", "sum", "sqrt_d_head"),
-            attn_only=False,
-            d_mlp=128,
-            act_fn="gelu",
-            normalization_type="LN",
-            use_biases=True,
-            d_in=6,
-            d_out=1,
-        ),
-        shortest=1,
+        architecture=replace(PROCESSES[0].architecture, d_in=6),
         queries=8,
-        steps=12000,
-        rate=2e-3,
-        batch=64,
-        warmup=300,
-        final_rate=1e-2,
-        betas=(0.9, 0.98),
-        eps=1e-8,
-        weight_decay=0.01,
-        clip=1.0,
     ),
 )
 

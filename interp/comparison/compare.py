@@ -12,9 +12,8 @@ from interp.comparison.problems import Draws, check_lam
 from interp.comparison.readouts import OWN, TO_KRR, TO_TARGET, Read
 from interp.comparison.result import Comparison
 from interp.covariance import Covariance
-from interp.hooks import Hooked
+from interp.hooks import Hooked, in_float64
 from interp.probes import randomised
-from interp.probes.probe import in_float64
 from interp.solvers import Solver
 
 RANDOM_GROUPS = 3  # groups of prompts for the random networks, of which no interval is asked

@@ -11,7 +11,7 @@ from interp.comparison.problems import Draws, Problems, check_lam
 from interp.comparison.readouts import TO_KRR, Read, own_read, predictions
 from interp.covariance import Covariance
 from interp.gaussian_process import posterior
-from interp.probes.probe import in_float64
+from interp.hooks import in_float64
 from interp.solvers import Solver
 
 

@@ -1,6 +1,5 @@
 """A model as a differentiable function of its prompt: block coordinates in, the read-out at every depth out."""
 
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.hooks import Hooked, hook_name, run_with_hooks
+from interp.hooks import Hooked, float64_copy, hook_name, run_with_hooks
 from interp.layout import BlockLayout
 from interp.unrolling.moments import check_prompts
 from interp.unrolling.spectral import input_block
@@ -159,7 +158,7 @@ def _in_float64(model: Any) -> Any:
     for name, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise ValueError(f"decode: the weight {name} holds NaN or inf; reload or retrain the model")
-    return deepcopy(model).double().eval()
+    return float64_copy(model).eval()
 
 
 def streams(model: Any, tokens: Float[Tensor, "some token width"]) -> list[Tensor]:

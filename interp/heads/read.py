@@ -11,9 +11,9 @@ from interp.heads.operator import NAMES, fit_operator
 from interp.heads.points import Points
 from interp.heads.report import HeadFit, HeadsReport
 from interp.heads.scores import attention, fit_scores, kernel_of
+from interp.hooks import in_float64
 from interp.layout import BlockLayout
 from interp.probes import randomised
-from interp.probes.probe import in_float64
 
 LEAST = 16
 SCORED = 96  # prompts that scores and operators are fitted and measured on

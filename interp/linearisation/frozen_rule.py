@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.kernels import AttentionKernel
 from interp.layout import ROLES, BlockLayout
 from interp.unrolling import layout_of
-from interp.unrolling.circuits import Group, canonical
+from interp.unrolling.circuits import Group, by_rule_and_roles
 from interp.unrolling.moments import check_prompts
 from interp.unrolling.rule import GroupRule, LayerRule, UpdateRule
 from interp.unrolling.words import alphabet, project, weight_fit
@@ -225,7 +225,7 @@ def _layer(
     return LayerRule(tuple(groups), live)
 
 
-def _groups(attn: Any, before: Norm | None, layout: BlockLayout, cfg: Any) -> list[Group]:
+def _groups(attn: Any, before: Norm | None, layout: BlockLayout, cfg: Any) -> tuple[Group, ...]:
     """Heads of one visibility and the same roles, with Q̂ and V̂ [head, D + 1, D + 1]."""
     W_Q, W_K, W_V, W_O = (getattr(attn, name).detach().double().cpu() for name in ("W_Q", "W_K", "W_V", "W_O"))
     scale = cfg.d_head**-0.5 if cfg.kernel.scale == "sqrt_d_head" else 1.0
@@ -235,17 +235,7 @@ def _groups(attn: Any, before: Norm | None, layout: BlockLayout, cfg: Any) -> li
     into = torch.cat([N, b])  # [D + 1, D], block coordinates
     Q = scale * into @ (layout.basis.T @ W_Q @ W_K.mT @ layout.basis) @ into.T
     V = torch.nn.functional.pad(into @ (layout.basis.T @ W_V @ W_O @ layout.dual), (0, 1))
-    rules = layout.head_visibility(cfg.n_heads)
-    heads: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-    for role in ROLES:
-        for rule in dict.fromkeys(visibility.of(role) for visibility in rules):
-            members = tuple(h for h, visibility in enumerate(rules) if visibility.of(role) == rule)
-            if rule != "none":
-                heads.setdefault((rule, members), []).append(role)
-    return [
-        canonical(Group(tuple(roles), rule, Q[list(members)], V[list(members)], members=members))
-        for (rule, members), roles in heads.items()
-    ]
+    return by_rule_and_roles(Q, V, layout)
 
 
 def _reader(model: Any, layout: BlockLayout) -> tuple[Float[Tensor, "D out"], Float[Tensor, "out"]]:

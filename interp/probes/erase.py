@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.hooks import HookFunction
+from interp.hooks import HookFunction, in_float64
 from interp.layout import BlockLayout
 from interp.probes.fitters import RidgeFitter
-from interp.probes.probe import Settings, check_hooks, group_by_reading, in_float64
+from interp.probes.probe import Settings, check_hooks, group_by_reading
 from interp.probes.stream import ModelSource, batches, by_rows, read_hooks
 from interp.probes.study import Study
 from interp.probes.targets import alternates, check_target

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from interp.covariance import Covariance
-from interp.hooks import float64_copy
+from interp.hooks import in_float64
 from interp.layout import BlockLayout
 from interp.probes.estimators import MLPProbe
 from interp.probes.fitters import make_fitter
@@ -246,9 +246,3 @@ def check_hooks(model: Any, hooks: Sequence[str]) -> None:
         if name not in model.hook_dict:
             near = get_close_matches(str(name), model.hook_dict, NEAREST, cutoff=0.0)
             raise ValueError(f"the model has no hook point {name!r}; the nearest: {', '.join(near)}")
-
-
-def in_float64(model: Any) -> Any:
-    """The model in float64: itself if it is, else a copy."""
-    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
-    return model if dtypes <= {torch.float64} else float64_copy(model)

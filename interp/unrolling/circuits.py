@@ -123,7 +123,14 @@ def _groups(attn: Any, cfg: Any, layout: BlockLayout) -> tuple[Group, ...]:
     basis, dual = layout.basis.double().cpu(), layout.dual.cpu()
     Q = scale * basis.T @ W_Q @ W_K.mT @ basis
     V = basis.T @ W_V @ W_O @ dual
-    rules = layout.head_visibility(cfg.n_heads)
+    return by_rule_and_roles(Q, V, layout)
+
+
+def by_rule_and_roles(
+    Q: Float[Tensor, "head D D"], V: Float[Tensor, "head D D"], layout: BlockLayout
+) -> tuple[Group, ...]:
+    """Heads of one visibility rule and the same roles together, each group in canonical form."""
+    rules = layout.head_visibility(len(Q))
     heads: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for role in ROLES:
         for rule in dict.fromkeys(visibility.of(role) for visibility in rules):
