@@ -87,6 +87,11 @@ def check_entry(model: Any, tokens: Any) -> None:
 
 def read_out(model: Any, z: Tensor) -> Tensor:
     """The model's own read-out of a residual stream: unembed(ln_final(z)), without the norm where there is none."""
+    if not hasattr(model, "unembed"):
+        raise ValueError(
+            f"the {type(model).__name__} has no unembed, by which its residual stream would be read out; give it one "
+            "(and ln_final, if it has a last norm)"
+        )
     return model.unembed(model.ln_final(z) if hasattr(model, "ln_final") else z)
 
 

@@ -88,14 +88,14 @@ def everything(
     model: Any, tokens: Tensor, *, reference: Tensor | None = None, modes: Sequence[str] = MODES, seed: int = 0
 ) -> list[Intervention]:
     """Every kernel in all layers and in each, with and without matched norms; every head, MLP and layer in each mode;
-    every early exit."""
-    source = Reference.of(model, tokens, reference, seed)
+    every early exit, if the model has an `unembed` to read out by."""
+    source, reads = Reference.of(model, tokens, reference, seed), hasattr(model, "unembed")
     swaps = [
         swap
         for rescale in (False, True)
         for swap in kernel_swaps(model, list(KERNELS), rescale=rescale, reference=source.tokens)
     ]
-    return [*swaps, *head_ablations(source, modes), *block_ablations(source, modes), *exits(model)]
+    return [*swaps, *head_ablations(source, modes), *block_ablations(source, modes), *(exits(model) if reads else [])]
 
 
 def kernel_swaps(

@@ -70,7 +70,7 @@ class Runs:
         """Does going on from the last layer's stream give the output."""
         try:
             again = self._resume(self.model.cfg.n_layers - 1, [])
-        except (TypeError, AttributeError, NotImplementedError):
+        except (TypeError, AttributeError, NotImplementedError, ValueError):
             return False
         size = self.output.abs().max().clamp(min=torch.finfo(again.dtype).tiny)
         return bool((again - self.output).abs().max() <= RESUMED.get(again.dtype, 1e-2) * size)

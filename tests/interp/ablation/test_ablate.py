@@ -14,6 +14,7 @@ from interp.ablation import (
     ablate_word,
     early_exit,
     everything,
+    kernel_swaps,
     remove_word,
     two_word_core,
     without_word,
@@ -21,12 +22,14 @@ from interp.ablation import (
 )
 from interp.hooks import capture, hook_name
 from interp.kernels import KERNELS
+from interp.protocol import check_protocol
 from interp.solvers import GradientDescent, LeastSquares, iterate
 from interp.unrolling import closed_form, unroll
 from models import zoo
 from models.constructions.construction import PromptShape
 from models.constructions.eagle import T3, THEORY, eagle
 from models.prompts import LogUniformSpectrum
+from models.transformer import HookedTransformer
 from tests.interp.ablation.test_swaps import ours, prompts
 
 
@@ -124,3 +127,29 @@ def test_refusals():
         early_exit(model, 5)
     with pytest.raises(ValueError, match="unknown mode 'one'; known: zero, mean, resample"):
         ablate_head(Reference.of(model, zoo.prompts("eagle-d10", 4).tokens), 0, None, "one")
+
+
+class AnswersElsewhere(HookedTransformer):
+    """A model of the protocol whose read-out has another name."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        z = self.hook_embed(self.embed(tokens))
+        for block in self.blocks:
+            z = block(z)
+        return self.answer(self.ln_final(z))
+
+
+def test_a_model_without_unembed_is_ablated_in_whole_passes_and_has_no_exits():
+    own, tokens = ours(KERNELS["softmax"]), prompts()
+    theirs = AnswersElsewhere(own.cfg, own.layout).double()
+    theirs.load_state_dict(own.state_dict())
+    theirs.answer = theirs.unembed
+    del theirs.unembed
+    swaps = kernel_swaps(own, ["uniform"], [1])
+    same, found = (ablate(model, tokens, swaps) for model in (own, theirs))
+    assert same.prefix_reused and not found.prefix_reused
+    assert found.rows[0].effects["moved"].value == pytest.approx(same.rows[0].effects["moved"].value, rel=1e-12)
+    assert not any(item.kind == "exit" for item in everything(theirs, tokens))
+    with pytest.raises(ValueError, match="has no unembed"):
+        ablate(theirs, tokens, [early_exit(theirs, 1)])
+    assert "has no unembed" in check_protocol(theirs, tokens).asks["early exits"]
